@@ -102,9 +102,7 @@ def words_of_subwords(translator: Translator, count: int) -> list[str]:
     return [word for word in words if word.isalpha() and len(tokenizer.encode(word)) == count]
 
 
-def test_each_step_reads_its_row_of_the_decoder(
-    translator: Translator, monkeypatch: pytest.MonkeyPatch
-):
+def test_each_step_reads_its_row_of_the_decoder(translator, monkeypatch):
     one, two, three, *_ = words_of_subwords(translator, 1)
     # Rows: inputs BOS, first and second target word. Columns: three source words and EOS.
     rows = [[0.1, 0.7, 0.1, 0.1], [0.1, 0.1, 0.7, 0.1], [0.7, 0.1, 0.1, 0.1]]
@@ -117,7 +115,7 @@ def test_each_step_reads_its_row_of_the_decoder(
 
 
 def test_subwords_of_a_source_word_are_added_and_those_of_a_target_word_averaged(
-    translator: Translator, monkeypatch: pytest.MonkeyPatch
+    translator, monkeypatch
 ):
     short, long = words_of_subwords(translator, 1)[0], words_of_subwords(translator, 2)[0]
     # Columns: a source word of one subword, one of two, EOS. Rows: inputs BOS, the two subwords of
@@ -131,9 +129,7 @@ def test_subwords_of_a_source_word_are_added_and_those_of_a_target_word_averaged
     assert found.weights == pytest.approx({(0, 0): 0.25, (1, 0): 0.525})
 
 
-def test_the_heads_that_agree_with_the_gold_alignment_are_chosen(
-    translator: Translator, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_heads_that_agree_with_the_gold_alignment_are_chosen(translator, monkeypatch):
     one, two, *_ = words_of_subwords(translator, 1)
     good = [[0.9, 0.1, 0.0], [0.1, 0.9, 0.0], [0.0, 0.0, 1.0]]
     bad = [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
@@ -146,9 +142,7 @@ def test_the_heads_that_agree_with_the_gold_alignment_are_chosen(
         assert chosen == ([heads[1]], 0.0, rate)
 
 
-def test_the_default_is_kept_where_adding_heads_one_by_one_is_worse(
-    translator: Translator, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_default_is_kept_where_adding_heads_one_by_one_is_worse(translator, monkeypatch):
     rates = {(0,): 0.5, (1,): 0.6, (2,): 0.7, (0, 1): 0.5, (0, 2): 0.8, (1, 2): 0.1}
     monkeypatch.setattr(
         "mtkit.align.aligner._error_rate", lambda found, golds, chosen: rates[tuple(chosen)]
@@ -192,9 +186,7 @@ lines = st.text(max_size=40) | st.sampled_from(TEXTS) | st.just("word " * 300)
     deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.lists(st.tuples(lines, lines), min_size=1, max_size=6))
-def test_every_pair_has_links_within_its_lines_whatever_is_beside_it(
-    translator: Translator, pairs: list[tuple[str, str]]
-):
+def test_every_pair_has_links_within_its_lines_whatever_is_beside_it(translator, pairs):
     sources, targets = map(list, zip(*pairs, strict=True))
     found = list(translator.align(sources, targets))
     assert len(found) == len(pairs)

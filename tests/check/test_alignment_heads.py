@@ -41,9 +41,7 @@ LEXICON = Lexicon(
         ("", "Haus", set(), set()),
     ],
 )
-def test_words_that_translate_each_other_best_are_sure_links(
-    source: str, target: str, sure: set[tuple[int, int]], possible: set[tuple[int, int]]
-):
+def test_words_that_translate_each_other_best_are_sure_links(source, target, sure, possible):
     gold = gold_of(LEXICON, source, target)
     assert (gold.sure, gold.possible) == (sure, sure | possible)
 

@@ -244,9 +244,7 @@ def test_a_finding_is_shown_where_it_is(browser: Browser, tmp_path: Path):
     ],
     ids=str,
 )
-def test_the_filters_keep_the_lines_that_they_say(
-    browser: Browser, tmp_path: Path, values: dict[str, str], expected: list[int]
-):
+def test_the_filters_keep_the_lines_that_they_say(browser, tmp_path, values, expected):
     show(browser, tmp_path, SYSTEMS, address="#order=line")
     choose(browser, **values)
     assert lines_of(browser) == expected
@@ -431,7 +429,7 @@ CONTRAST = """
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [420, 1100])
 def test_text_can_be_read_and_the_page_is_not_wider_than_the_screen(
-    browser: Browser, tmp_path: Path, width: int, scheme: str
+    browser, tmp_path, width, scheme
 ):
     show(browser, tmp_path, SYSTEMS, width=width)
     browser.prefer(prefers_color_scheme=scheme)

@@ -193,9 +193,7 @@ UNITS = [
 
 
 @pytest.mark.parametrize(("src_lang", "tgt_lang", "source", "translation", "is_wrong"), UNITS)
-def test_the_same_number_has_the_same_unit(
-    src_lang: str, tgt_lang: str, source: str, translation: str, is_wrong: bool
-):
+def test_the_same_number_has_the_same_unit(src_lang, tgt_lang, source, translation, is_wrong):
     assert ("units" in kinds(source, translation, src_lang, tgt_lang)) == is_wrong
 
 
@@ -295,7 +293,7 @@ TABLES = {
     [(names, *row) for names, rows in TABLES.items() for row in rows],
 )
 def test_a_wrong_translation_has_its_finding_and_a_right_one_that_looks_like_it_has_none(
-    names: str, source: str, translation: str, is_wrong: bool
+    names, source, translation, is_wrong
 ):
     assert bool(kinds(source, translation) & set(names.split())) == is_wrong
 

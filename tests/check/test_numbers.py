@@ -214,7 +214,7 @@ def test_numbers_in_words_have_their_values(language: str, words: dict[str, floa
     ],
 )
 def test_equal_numbers_are_equal_also_in_words_cut_elsewhere_and_converted(
-    source: str, translation: str, languages: tuple[str, str]
+    source, translation, languages
 ):
     assert rest(source, translation, *languages) == ([], [])
     assert rest(translation, source, *reversed(languages)) == ([], [])
@@ -360,9 +360,7 @@ def test_a_fraction_may_be_a_decimal(fraction: str, decimal: str):
     ("texts", "languages"),
     [(("1,500 pages", "1,5 Seiten"), ("en", "de")), (("1.500 Seiten", "1.5 pages"), ("de", "en"))],
 )
-def test_thousands_are_not_read_as_a_decimal_where_the_language_has_none_like_it(
-    texts: tuple[str, str], languages: tuple[str, str]
-):
+def test_thousands_are_not_read_as_a_decimal_where_the_language_has_none_like_it(texts, languages):
     assert rest(*texts, *languages) == tuple([text.split()[0]] for text in texts)
 
 

@@ -57,9 +57,7 @@ def test_a_contrast_is_worked_by_hand():
         ("a b", "x y", "x y"),
     ],
 )
-def test_the_model_is_asked_with_the_mark_that_the_source_ends_with(
-    source: str, translation: str, completed: str
-):
+def test_the_model_is_asked_with_the_mark_that_the_source_ends_with(source, translation, completed):
     forced = _Forced({source: [-1.0, -3.0], "a": [-0.5, -1.5]})
     known = [[-1.0, -1.0]]
     contrasts_of(cast(ForcedDecoder, forced), [(source, translation, "a")], known)

@@ -207,9 +207,7 @@ def test_a_number_that_was_changed_is_found(no_facts: PairFacts):
     [("42", "43"), ("19.99", "19,98"), ("2026-11-27", "2026-11-28"), ("$19.99", "$18.99"),
      ("12:30", "12:31"), ("1,000", "1.001"), ("50%", "51%"), ("3.1.4", "3.1.5")],
 )  # fmt: skip
-def test_a_number_inside_of_a_sentence_that_changes_is_found(
-    number: str, changed: str, no_facts: PairFacts
-):
+def test_a_number_inside_of_a_sentence_that_changes_is_found(number, changed, no_facts):
     source, translation = f"We had {number} of them.", f"Wir hatten {changed} davon."
     assert kinds(source, translation, no_facts) == {"numbers"}
     assert kinds(number, changed, no_facts) >= {"numbers"}
@@ -315,9 +313,7 @@ def test_addresses_are_those_of_the_source(no_facts: PairFacts):
         ("de", "Siehe https://example.com/help/ – wie immer."),
     ],
 )
-def test_an_address_ends_where_other_letters_begin_and_is_in_no_script(
-    language: str, translation: str
-):
+def test_an_address_ends_where_other_letters_begin_and_is_in_no_script(language, translation):
     pair_facts = PairFacts.learn([], src_lang="en", tgt_lang=language)
     source = "See https://example.com/help."
     assert kinds(source, translation, pair_facts) == set()
@@ -368,7 +364,7 @@ def test_what_has_few_words_is_not_copied(text: str, no_facts: PairFacts):
     ],
 )
 def test_other_forms_of_the_same_placeholder_address_or_sign_are_no_fault(
-    source: str, translation: str, no_facts: PairFacts
+    source, translation, no_facts
 ):
     assert kinds(source, translation, no_facts) == set()
     # Nobody reads an entity in place of a sign that the source has.
@@ -441,9 +437,7 @@ def test_a_translation_that_is_cut_in_the_middle_is_found(facts: PairFacts):
 
 
 @pytest.mark.parametrize(("last", "is_cut"), [(-0.5, False), (-4.0, True)])
-def test_where_the_model_expects_the_mark_nothing_else_is_missing(
-    facts: PairFacts, last: float, is_cut: bool
-):
+def test_where_the_model_expects_the_mark_nothing_else_is_missing(facts, last, is_cut):
     source, translation = next(pair for pair in demo_pairs(300) if len(pair[1].split()) > 8)
     words = translation.split()
     first_words = " ".join(words[: len(words) * 2 // 3])

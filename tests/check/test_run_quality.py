@@ -113,9 +113,7 @@ def test_a_line_is_checked_the_same_whatever_was_checked_before(fitted: Run):
 
 
 @pytest.mark.parametrize(("is_imported", "files"), [(False, ""), (True, " SRC TGT")])
-def test_a_run_without_checks_says_how_to_get_them(
-    is_imported: bool, files: str, untrained: Run, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_run_without_checks_says_how_to_get_them(is_imported, files, untrained, monkeypatch):
     record = object() if is_imported else None
     monkeypatch.setattr(
         untrained, "manifest", untrained.manifest.model_copy(update={"imported": record})
@@ -210,17 +208,13 @@ def test_a_run_that_is_created_anew_has_no_checks_of_the_old_one(changed_run: Ru
     assert not (changed_run.path / LEXICON).exists()
 
 
-def test_training_with_a_small_validation_set_goes_on_without(
-    untrained: Run, caplog: pytest.LogCaptureFixture
-):
+def test_training_with_a_small_validation_set_goes_on_without(untrained, caplog):
     caplog.set_level(logging.INFO)
     assert fit_run(untrained, PreparedData.open(untrained.data_path), device="cpu") is None
     assert "confidence: not fitted, because the validation set has under 100 pairs" in caplog.text
 
 
-def test_each_direction_of_a_multilingual_run_has_the_words_of_its_target_language(
-    tmp_path: Path,
-):
+def test_each_direction_of_a_multilingual_run_has_the_words_of_its_target_language(tmp_path):
     directions = []
     for tgt_lang, words in (("de", GERMAN), ("el", GREEK)):
         folder = tmp_path / tgt_lang

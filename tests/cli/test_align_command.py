@@ -12,7 +12,7 @@ from support.command_line import Place
 
 import mtkit.translate.reading
 from mtkit.align.aligner import Aligner
-from mtkit.align.links import METHODS, Method
+from mtkit.align.links import METHODS
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
 from mtkit.translate import Translator
@@ -45,9 +45,7 @@ def test_align_prints_the_links_of_each_pair(pairs: Place, speaking_run: Run):
     assert {(i, j) for i, j, _ in last["links"]} == expected[3].links
 
 
-def test_align_writes_a_file_when_it_is_complete_and_resumes(
-    pairs: Place, monkeypatch: pytest.MonkeyPatch
-):
+def test_align_writes_a_file_when_it_is_complete_and_resumes(pairs, monkeypatch):
     printed = pairs.mtkit("-q", "align", "src.txt", "tgt.txt").out
     align, done = Aligner.align, []
 
@@ -101,9 +99,7 @@ def reversed_run(
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_align_joins_the_links_of_both_directions(
-    pairs: Place, reversed_run: Run, speaking_run: Run, method: Method
-):
+def test_align_joins_the_links_of_both_directions(pairs, reversed_run, speaking_run, method):
     command = ("-q", "align", "src.txt", "tgt.txt", "--reverse", str(reversed_run.path))
     outcome = pairs.mtkit(*command, "--symmetrize", method)
     with (
@@ -144,7 +140,7 @@ def test_align_joins_the_links_of_both_directions(
 
 
 def test_a_long_line_is_aligned_up_to_the_limit_with_its_number_in_the_warning(
-    trained: Place, reversed_run: Run
+    trained, reversed_run
 ):
     trained.write("src.txt", "one two\n" * 3 + "three " * 2000 + "\n")
     trained.write("tgt.txt", "eins\n" * 4)
@@ -229,9 +225,7 @@ FROM_1 = "no link has an index 0, so words are probably counted from 1; if so, "
         ("1-1 2-2\n", "1-1 2-3\n", ""),
     ],
 )
-def test_a_text_that_probably_counts_words_from_1_is_named_in_one_line(
-    place: Place, links: str, gold: str, message: str
-):
+def test_a_text_that_probably_counts_words_from_1_is_named_in_one_line(place, links, gold, message):
     place.write("links.txt", links)
     place.write("gold.txt", gold)
     outcome = place.mtkit("score-alignments", "links.txt", "--reference", "gold.txt")

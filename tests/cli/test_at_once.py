@@ -84,7 +84,7 @@ def weights(run: Path) -> list[str]:
 
 @pytest.mark.parametrize("other", ["model.d_ff=32", "train.seed=2"])
 def test_of_two_trainings_in_one_folder_one_is_refused_and_the_other_undisturbed(
-    other: str, tiny_config: Config, tiny_data: PreparedData, tmp_path: Path
+    other, tiny_config, tiny_data, tmp_path
 ):
     (tmp_path / "tiny.yaml").write_text(dump_config(tiny_config), encoding="utf-8")
 
@@ -104,7 +104,7 @@ def test_of_two_trainings_in_one_folder_one_is_refused_and_the_other_undisturbed
 
 
 def test_of_two_translations_into_one_file_one_is_refused_and_the_other_undisturbed(
-    tiny_run: Run, tmp_path: Path
+    tiny_run, tmp_path
 ):
     (tmp_path / "in").write_text("one two three\n\nnine\n")
 
@@ -130,9 +130,7 @@ def held_up_training(folder: Path, config: Config, data: PreparedData) -> tuple[
     return arguments, holder
 
 
-def test_a_killed_training_leaves_its_folder_free_at_once(
-    tiny_config: Config, tiny_data: PreparedData, tmp_path: Path
-):
+def test_a_killed_training_leaves_its_folder_free_at_once(tiny_config, tiny_data, tmp_path):
     arguments, holder = held_up_training(tmp_path, tiny_config, tiny_data)
     assert start(tmp_path, arguments, "refused").wait(timeout=SECONDS) == 1
     holder.kill()
@@ -144,7 +142,7 @@ def test_a_killed_training_leaves_its_folder_free_at_once(
 
 
 def test_a_run_with_other_settings_and_no_checkpoint_is_not_replaced(
-    tiny_config: Config, tiny_data: PreparedData, tmp_path: Path
+    tiny_config, tiny_data, tmp_path
 ):
     arguments, holder = held_up_training(tmp_path, tiny_config, tiny_data)
     holder.kill()

@@ -63,9 +63,7 @@ def test_each_pair_has_a_line_of_json(texts: Place):
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_the_table_is_the_same_with_any_number_of_workers(
-    texts: Place, workers: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_table_is_the_same_with_any_number_of_workers(texts, workers, monkeypatch):
     monkeypatch.setattr("mtkit.cli.check.BLOCK", 50)
     arguments = ["check", "test.en", "output.de", *LANGUAGES, "--findings", "found.tsv"]
     outcome = texts.mtkit(*arguments, "--workers", workers)
@@ -136,9 +134,7 @@ def test_files_without_lines_are_one_warning_and_no_error(place: Place):
         ("test.en output.de --run runs/x", "runs/x: there is no such run folder"),
     ],
 )
-def test_a_mistake_is_one_line_and_leaves_everything_as_it_was(
-    arguments: str, message: str, texts: Place
-):
+def test_a_mistake_is_one_line_and_leaves_everything_as_it_was(arguments, message, texts):
     texts.write("short.de", "eins\n")
     texts.write("latin.de", b"Gr\xfc\xdfe\n")
     texts.write("folder/x", "")

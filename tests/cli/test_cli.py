@@ -14,7 +14,6 @@ import sys
 import textwrap
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 from unittest.mock import MagicMock, Mock
 
 import click
@@ -29,7 +28,6 @@ from mtkit.check import fit_pairs
 from mtkit.cli import commands
 from mtkit.cli.options import GroupedOption
 from mtkit.config import Config, presets
-from mtkit.data import PreparedData
 from mtkit.prepare.catalogue import CATALOGUE, demo_corpus
 from mtkit.prepare_config import NoiseConfig, PrepareConfig
 from mtkit.run_folder import Run
@@ -91,9 +89,7 @@ OTHER_COMMANDS = {"mtkit.cli.prepare", "mtkit.cli.train", "mtkit.cli.export", "m
     ],
     ids=["translate", "score", "check"],
 )
-def test_a_command_imports_nothing_that_it_does_not_need(
-    arguments: str, unneeded: set[str], tiny_run: Run, tmp_path: Path
-):
+def test_a_command_imports_nothing_that_it_does_not_need(arguments, unneeded, tiny_run, tmp_path):
     if reason := arguments.startswith("translate") and native.available():
         pytest.skip(reason)
     (tmp_path / "text").write_text("One line.\n")
@@ -123,9 +119,7 @@ def examples(command: str) -> list[str]:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_help_of_a_command_ends_with_examples(
-    command: str, place: Place, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_help_of_a_command_ends_with_examples(command, place, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     outcome = place.mtkit(command, "--help")
     assert (outcome.status, outcome.err) == (0, "")
@@ -167,13 +161,7 @@ def write_words(place: Place, name: str, count: int) -> None:
     ids=lambda text: text,
 )
 def test_the_examples_of_the_help_run_as_printed(
-    command: str,
-    example: str,
-    place: Place,
-    tiny_data: PreparedData,
-    tiny_run: Run,
-    parser: Run,
-    monkeypatch: pytest.MonkeyPatch,
+    command, example, place, tiny_data, tiny_run, parser, monkeypatch
 ):
     if "runs/parser" in example:  # which would be the newest run
         shutil.copytree(parser.path, place.folder / "runs" / "parser")
@@ -263,9 +251,7 @@ def test_every_option_is_in_a_group_of_the_help(command: str, place: Place):
         ("mtkit score --metric ", ["bleu", "chrf", "chrf++", "ter"]),
     ],
 )
-def test_a_shell_completes_commands_options_and_values(
-    typed: str, offered: list[str], place: Place, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_shell_completes_commands_options_and_values(typed, offered, place, monkeypatch):
     # As the function asks that `_MTKIT_COMPLETE=bash_source mtkit` defines.
     monkeypatch.setenv("_MTKIT_COMPLETE", "bash_complete")
     monkeypatch.setenv("COMP_WORDS", typed)
@@ -356,9 +342,7 @@ def test_the_catalogue_is_listed_on_standard_output(place: Place):
         ("train", "train.", {f"{k}.": f.annotation for k, f in Config.model_fields.items()}),
     ],
 )
-def test_settings_are_listed_with_their_defaults_and_descriptions(
-    command: str, prefix: str, models: dict[str, Any], place: Place
-):
+def test_settings_are_listed_with_their_defaults_and_descriptions(command, prefix, models, place):
     outcome = place.mtkit(command, "--settings")
     assert (outcome.status, outcome.err) == (0, "")
     heading, *rows = outcome.out.splitlines()
@@ -430,9 +414,7 @@ def test_numpy_gets_one_thread_unless_the_user_sets_a_number(given: dict[str, st
 
 
 @pytest.mark.parametrize("given", [{}, {"OMP_WAIT_POLICY": "ACTIVE"}, {"GOMP_SPINCOUNT": "5"}])
-def test_waiting_threads_sleep_after_a_moment_unless_the_user_sets_how_they_wait(
-    given: dict[str, str],
-):
+def test_waiting_threads_sleep_after_a_moment_unless_the_user_sets_how_they_wait(given):
     policy, spins, *_, is_loaded = settings_of_threads(WAITING, given)
     expected = given or {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "10000"}
     assert [policy, spins] == [str(expected.get(name)) for name in WAITING[:2]]

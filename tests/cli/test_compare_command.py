@@ -13,7 +13,6 @@ from support.command_line import Place, full_disk
 
 from mtkit.base.html import printable
 from mtkit.base.language_id import MIN_LINES
-from mtkit.data import PreparedData
 from mtkit.run_folder import Run
 from mtkit.translate import Translator
 
@@ -122,7 +121,7 @@ def test_files_of_the_same_name_are_told_apart(files: Place):
 
 
 def test_runs_and_a_file_are_compared_on_the_test_set(
-    prepared: Place, untrained: Run, also_untrained: Run, tiny_data: PreparedData
+    prepared, untrained, also_untrained, tiny_data
 ):
     for run in (untrained, also_untrained):
         shutil.copytree(run.path, prepared.folder / "runs" / run.path.name)
@@ -214,9 +213,7 @@ def test_compare_refuses_what_it_cannot_do(files: Place, command: list[str], mes
     ],
     ids=str,
 )
-def test_a_run_is_refused_where_it_cannot_be_compared(
-    trained: Place, command: list[str], message: str
-):
+def test_a_run_is_refused_where_it_cannot_be_compared(trained, command, message):
     trained.write("other.de", "eins\n")
     assert message in trained.refused("compare", "runs/tiny", *command, *OUTPUT)
 

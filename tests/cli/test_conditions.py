@@ -91,7 +91,7 @@ def run(folder: Path, condition: str, arguments: list[str]) -> None:
     [pytest.param(c, marks=[] if c in ("score", "check") else pytest.mark.slow) for c in COMMANDS],
 )
 def test_a_command_does_its_work_or_says_in_one_line_why_not(
-    command: str, condition: str, trained: Place, monkeypatch: pytest.MonkeyPatch
+    command, condition, trained, monkeypatch
 ):
     for folder in (trained.folder, *trained.folder.parents[:2]):
         folder.chmod(0o755)

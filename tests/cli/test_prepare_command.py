@@ -23,9 +23,7 @@ def test_prepare_writes_the_folder_and_prints_no_data(place: Place, tiny_text: T
     assert [path.name for path in (place.folder / "data").iterdir()] == ["tiny"]
 
 
-def test_prepare_ends_with_the_command_that_trains_on_its_data(
-    trained: Place, tiny_text: TinyText, monkeypatch: pytest.MonkeyPatch
-):
+def test_prepare_ends_with_the_command_that_trains_on_its_data(trained, tiny_text, monkeypatch):
     def last_line(*options: str) -> str:
         outcome = trained.mtkit(*prepare_arguments(tiny_text), *options)
         assert outcome.status == 0
@@ -41,9 +39,7 @@ def test_prepare_ends_with_the_command_that_trains_on_its_data(
     assert last_line("--out", "data/big") == "mtkit train --config base --data data/big"
 
 
-def test_a_page_about_the_data_is_written_also_where_nothing_else_is(
-    place: Place, tiny_text: TinyText
-):
+def test_a_page_about_the_data_is_written_also_where_nothing_else_is(place, tiny_text):
     outcome = place.mtkit(*prepare_arguments(tiny_text), "--dry-run", "--report", "page.html")
     assert outcome.status == 0
     assert [path.name for path in place.files()] == ["page.html"]
@@ -93,11 +89,7 @@ def test_a_page_that_would_replace_an_input_is_refused(place: Place):
     ],
 )
 def test_a_page_or_table_that_cannot_be_written_is_refused_before_any_work(
-    options: list[str],
-    message: str,
-    place: Place,
-    tiny_text: TinyText,
-    monkeypatch: pytest.MonkeyPatch,
+    options, message, place, tiny_text, monkeypatch
 ):
     monkeypatch.setattr("mtkit.prepare.prepare", None)
     (place.folder / "circle").symlink_to("circle")
@@ -136,9 +128,7 @@ def test_a_corpus_of_the_catalogue_has_a_page_and_checks_too(place: Place, optio
         (["--out", "file/out"], 1, ["file/out"]),
     ],
 )
-def test_options_that_do_not_fit_are_refused_in_one_line(
-    more: list[str], status: int, words: list[str], place: Place, tiny_text: TinyText
-):
+def test_options_that_do_not_fit_are_refused_in_one_line(more, status, words, place, tiny_text):
     place.write("file", "not a folder")
     before = place.files()
     outcome = place.mtkit("-q", *prepare_arguments(tiny_text), *more)
@@ -164,18 +154,14 @@ def test_the_counts_of_a_dry_run_come_after_samples_and_warnings(place: Place, t
 
 @pytest.mark.parametrize("out", [".", "..", "/", "../place", "../place/."])
 @pytest.mark.parametrize("force", [[], ["--force"]])
-def test_the_folder_one_stands_in_is_not_replaced(
-    out: str, force: list[str], trained: Place, tiny_text: TinyText
-):
+def test_the_folder_one_stands_in_is_not_replaced(out, force, trained, tiny_text):
     line = trained.refused(*prepare_arguments(tiny_text), "--out", out, *force)
     assert line.startswith(f"mtkit: error: {Path(out)}: is the current folder or contains it")
     line = trained.refused("export", "runs/tiny", out, "--format=safetensors", *force)
     assert "give another OUT" in line
 
 
-def test_without_cleaning_every_pair_is_kept_that_is_text_and_not_too_long(
-    place: Place, tiny_text: TinyText
-):
+def test_without_cleaning_every_pair_is_kept_that_is_text_and_not_too_long(place, tiny_text):
     odd = "one two\tone two\n---\t---\none\teins eins eins eins eins eins eins eins eins\n"
     odd += "дом\tдом\na\x01b\ta\x01b\n\teins\none two\tone two\n"
     pairs = [line.split("\t") for line in odd.splitlines()]

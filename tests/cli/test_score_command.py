@@ -182,7 +182,7 @@ def test_a_model_scores_given_translations(trained: Place):
     ],
 )
 def test_what_pytorch_alone_computes_is_in_float32_whatever_the_run_translates_in(
-    arguments: str, engine: str, precision: str, trained: Place
+    arguments, engine, precision, trained
 ):
     trained.write("src.txt", "one two\nthree\n")
     trained.write("hyp.txt", "zwei eins\ndrei\n")
@@ -219,9 +219,7 @@ def test_score_refuses_options_that_do_not_go_together(options: str, message: st
 
 
 @pytest.mark.parametrize("seed", ["abc", "-1", ""])
-def test_a_seed_that_is_none_is_refused(
-    seed: str, captions: Place, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_seed_that_is_none_is_refused(seed, captions, monkeypatch):
     monkeypatch.setenv("SACREBLEU_SEED", seed)
     arguments = ["score", "a.txt", "b.txt", "--reference", "ref.txt"]
     assert "SACREBLEU_SEED" in captions.refused(*arguments, "--paired")
@@ -523,9 +521,7 @@ def test_a_run_has_scores_from_outside_beside_its_own(trained: Place):
         (["--segment-scores", "x=-"] * 2, "standard input (-) can be read once"),
     ],
 )
-def test_scores_from_outside_that_do_not_fit_are_refused(
-    options: list[str], error: str, rated: Place
-):
+def test_scores_from_outside_that_do_not_fit_are_refused(options, error, rated):
     rated.write("b.txt", "5\nzwei\n6\n7\n")
     assert error.replace("line 1", "line 2") in rated.refused(*BOTH, *options)
 

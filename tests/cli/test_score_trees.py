@@ -9,9 +9,7 @@ import pytest
 from support.command_line import Place
 
 from mtkit.cli.tables import tree_scores
-from mtkit.data import PreparedData
 from mtkit.parsing import compare_trees, parse_trees
-from mtkit.run_folder import Run
 
 GOLD = "(S (NP (NN a)) (VP (VB b)))\n(NP (NN c) (NN d))\n"
 # The first has three of three brackets, the second none of one.
@@ -94,9 +92,7 @@ def test_the_f1_of_each_sentence_is_printed(files: Place):
         ("(S (XX c) (XX d))\n(S (XX a) (XX b))\n", ["line 1: word 1 is 'c', and 'a' in the "]),
     ],
 )
-def test_trees_that_do_not_match_are_refused_by_file_and_line(
-    files: Place, found: str, words: list[str]
-):
+def test_trees_that_do_not_match_are_refused_by_file_and_line(files, found, words):
     files.write("found.trees", found)
     error = files.refused(*FILES)
     for word in words:
@@ -120,7 +116,7 @@ def test_trees_that_do_not_match_are_refused_by_file_and_line(
     ],
 )
 def test_a_line_that_is_not_the_tree_of_its_sentence_counts_as_a_flat_tree_and_is_named(
-    files: Place, line: str, reason: str
+    files, line, reason
 ):
     files.write("found.trees", f"{FOUND.splitlines()[0]}\n{line}\n")
     outcome = files.mtkit(*FILES, "--json")
@@ -156,15 +152,11 @@ def test_another_encoding_and_malformed_gold_trees_are_refused_by_line(files: Pl
         ([*FILES[1:], "gold.trees", "--sentence"], "--sentence requires one system"),
     ],
 )
-def test_options_that_do_not_go_with_trees_are_refused(
-    files: Place, options: list[str], message: str
-):
+def test_options_that_do_not_go_with_trees_are_refused(files, options, message):
     assert message in files.refused("score-trees", *options)
 
 
-def test_a_parser_is_scored_on_its_test_or_validation_trees(
-    place: Place, parser: Run, untrained: Run, tiny_data: PreparedData
-):
+def test_a_parser_is_scored_on_its_test_or_validation_trees(place, parser, untrained, tiny_data):
     score = ("score-trees", "--run", parser.path)
     outcome = place.mtkit(*score)
     assert outcome.status == 0

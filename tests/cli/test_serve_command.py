@@ -43,9 +43,7 @@ def test_it_says_address_directions_and_engine(trained: Place):
         (["--run", "runs/one", "two"], "mtkit serve --run runs/one --run two"),
     ],
 )
-def test_a_run_without_its_option_gets_the_command_that_has_it(
-    arguments: list[str], shown: str, place: Place
-):
+def test_a_run_without_its_option_gets_the_command_that_has_it(arguments, shown, place):
     outcome = place.mtkit("serve", *arguments)
     assert outcome.status == 2
     assert outcome.error == (
@@ -62,9 +60,7 @@ def test_a_parser_is_refused_in_one_line(place: Place, parser: Run):
 
 
 @pytest.mark.usefixtures("ends")
-def test_several_runs_must_have_different_directions(
-    place: Place, untrained: Run, also_untrained: Run
-):
+def test_several_runs_must_have_different_directions(place, untrained, also_untrained):
     runs = ["--run", str(untrained.path), "--run", str(also_untrained.path)]
     outcome = place.mtkit("serve", *runs, "--port", "0", "--device", "cpu")
     assert outcome.status == 1
@@ -84,9 +80,7 @@ def test_several_runs_must_have_different_directions(
 
 
 @pytest.mark.usefixtures("ends")
-def test_an_address_that_cannot_be_used_is_one_line_before_models_are_loaded(
-    trained: Place, monkeypatch: pytest.MonkeyPatch
-):
+def test_an_address_that_cannot_be_used_is_one_line_before_models_are_loaded(trained, monkeypatch):
     monkeypatch.setattr("mtkit.serve.directions.Directions.__init__", None)
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
@@ -99,9 +93,7 @@ def test_an_address_that_cannot_be_used_is_one_line_before_models_are_loaded(
 
 @pytest.mark.parametrize("kind", [socket.gaierror, OSError])
 @pytest.mark.parametrize("host", ["no.such.invalid", ""])
-def test_a_host_that_does_not_exist_is_one_line(
-    kind: type[OSError], host: str, trained: Place, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_host_that_does_not_exist_is_one_line(kind, host, trained, monkeypatch):
     # A network that answers for every name would know them. Python makes an OSError of it.
     unknown = kind(socket.EAI_NONAME, "Name or service not known (while ...)")
     monkeypatch.setattr("socket.create_server", Mock(side_effect=unknown))
@@ -134,9 +126,7 @@ def test_a_file_of_keys_has_hashes_only(trained: Place, text: str, message: str)
 
 
 @pytest.mark.parametrize("text", ["10.0.0.1/8", "proxy.example"])
-def test_trusted_proxies_are_addresses_or_networks(
-    trained: Place, text: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_trusted_proxies_are_addresses_or_networks(trained, text, monkeypatch):
     by_option = trained.mtkit("serve", "--trusted-proxies", text)
     monkeypatch.setenv("MTKIT_TRUSTED_PROXIES", f"127.0.0.1, {text}")
     for outcome in (by_option, trained.mtkit("serve")):
@@ -145,9 +135,7 @@ def test_trusted_proxies_are_addresses_or_networks(
 
 
 @pytest.mark.parametrize("library", ["starlette", "language_data"])
-def test_without_its_libraries_it_says_how_to_install_them(
-    library: str, trained: Place, monkeypatch: pytest.MonkeyPatch
-):
+def test_without_its_libraries_it_says_how_to_install_them(library, trained, monkeypatch):
     for name in [name for name in sys.modules if name.startswith("mtkit.serve.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, library, None)

@@ -42,9 +42,7 @@ def joined(place: Place, command: list[str], count: int) -> tuple[str, list[str]
     [(), ("--sample", "--seed=3"), slow(("--mbr-samples=3", "--nbest=1")), ("--alignments",)],
     ids=" ".join,
 )
-def test_the_joined_parts_are_the_whole(
-    options: tuple[str, ...], count: int, place: Place, source: list[str]
-):
+def test_the_joined_parts_are_the_whole(options, count, place, source):
     whole = place.mtkit(*source, *options)
     assert whole.status == 0
     assert whole.out.count("\n") == len(LINES)
@@ -52,9 +50,7 @@ def test_the_joined_parts_are_the_whole(
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)], ids=" ".join)
-def test_the_joined_parts_of_an_alignment_are_the_whole(
-    options: tuple[str, ...], place: Place, source: list[str]
-):
+def test_the_joined_parts_of_an_alignment_are_the_whole(options, place, source):
     place.write("out.txt", "\n".join(LINES[::-1]))
     command = ["-q", "align", "in.txt", "out.txt", *source[2:-1], *options]
     whole = place.mtkit(*command)
@@ -141,9 +137,7 @@ def test_another_part_is_not_mixed_in(place: Place, source: list[str]):
 
 
 @pytest.mark.parametrize("command", ["translate", "align a b", "inspect one --json"])
-def test_several_processes_of_torchrun_are_refused(
-    command: str, place: Place, monkeypatch: pytest.MonkeyPatch
-):
+def test_several_processes_of_torchrun_are_refused(command, place, monkeypatch):
     for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}.items():
         monkeypatch.setenv(name, value)
     error = place.refused(*command.split())

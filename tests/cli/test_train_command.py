@@ -37,7 +37,7 @@ def test_train_prints_no_data_and_names_the_folder_it_chose(prepared: Place, tin
 
 
 def test_a_dry_run_prints_a_configuration_that_loads_and_writes_nothing(
-    prepared: Place, tiny_yaml: Path, tmp_path: Path
+    prepared, tiny_yaml, tmp_path
 ):
     before = prepared.files()
     outcome = prepared.mtkit("train", "--config", tiny_yaml, "--dry-run", "--device", "cpu")
@@ -50,9 +50,7 @@ def test_a_dry_run_prints_a_configuration_that_loads_and_writes_nothing(
 
 
 @pytest.mark.parametrize(("setting", "bytes_each"), [("train.ema=0", 16), ("train.ema=0.999", 20)])
-def test_the_memory_of_a_parameter_includes_its_moving_average(
-    setting: str, bytes_each: int, place: Place
-):
+def test_the_memory_of_a_parameter_includes_its_moving_average(setting, bytes_each, place):
     # Without prepared data, so the vocabulary is the paper's.
     outcome = place.mtkit("train", "--config", "base", "--dry-run", "--set", setting)
     (count,) = re.findall(r"# parameters: ([\d,]+)", outcome.out)
@@ -76,9 +74,7 @@ def test_a_wrong_setting_is_named(setting: str, words: tuple[str, ...], prepared
         assert word in error
 
 
-def test_a_dry_run_counts_on_the_workers_that_would_train(
-    prepared: Place, tiny_yaml: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_dry_run_counts_on_the_workers_that_would_train(prepared, tiny_yaml, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     plain = ("--set", "train.gpu_path=plain")
     arguments = ["train", "--config", tiny_yaml, "--dry-run", "--device", "cpu", *plain]
@@ -111,9 +107,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return commands
 
 
-def test_workers_get_the_paths_so_that_they_do_not_find_newer_ones(
-    prepared: Place, tiny_yaml: Path, launched: list[list[str]]
-):
+def test_workers_get_the_paths_so_that_they_do_not_find_newer_ones(prepared, tiny_yaml, launched):
     outcome = prepared.mtkit("train", "--config", tiny_yaml, "--workers", "2")
     assert outcome.status == 0
     (command,) = launched
@@ -122,13 +116,7 @@ def test_workers_get_the_paths_so_that_they_do_not_find_newer_ones(
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_a_worker_of_torchrun_starts_no_others(
-    count: int,
-    prepared: Place,
-    tiny_yaml: Path,
-    launched: list[list[str]],
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_a_worker_of_torchrun_starts_no_others(count, prepared, tiny_yaml, launched, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
     monkeypatch.setattr("mtkit.train.run", lambda *_, **__: True)
     monkeypatch.setattr("mtkit.cli._leave", sys.exit)
@@ -140,9 +128,7 @@ def test_a_worker_of_torchrun_starts_no_others(
     assert not launched
 
 
-def test_messages_have_levels_and_later_workers_print_only_errors(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_messages_have_levels_and_later_workers_print_only_errors(monkeypatch, capsys):
     def say() -> str:
         configure_logging(quiet=False)
         logger = logging.getLogger("mtkit.test")
@@ -157,9 +143,7 @@ def test_messages_have_levels_and_later_workers_print_only_errors(
     assert say() == "mtkit: error: it broke\n"
 
 
-def test_a_message_that_is_interrupted_at_any_line_of_code_gives_no_other_error(
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_a_message_that_is_interrupted_at_any_line_of_code_gives_no_other_error(monkeypatch):
     """As Ctrl-C does: KeyboardInterrupt before each line that runs while a message is printed."""
     configure_logging(quiet=False)
     logger = logging.getLogger("mtkit.test")

@@ -166,9 +166,7 @@ def test_a_checked_output_begins_again_after_an_interruption(place: Place, run: 
 
 
 @pytest.mark.parametrize("option", [["--check"], ["--findings", "found.tsv"], ["--reject", "50"]])
-def test_a_run_without_checks_is_one_line(
-    place: Place, run: list[str], untrained: Run, option: list[str]
-):
+def test_a_run_without_checks_is_one_line(place, run, untrained, option):
     run[2] = str(untrained.path)
     outcome = place.mtkit("-q", *run, *option)
     assert "has no confidence.json" in outcome.error
@@ -184,9 +182,7 @@ def test_a_run_without_checks_is_one_line(
         (["--findings", "out.txt", "--output", "out.txt"], "--findings would replace the file"),
     ],
 )
-def test_useless_options_are_refused(
-    place: Place, run: list[str], options: list[str], message: str
-):
+def test_useless_options_are_refused(place, run, options, message):
     assert message in place.mtkit("-q", *run, *options).error
 
 
@@ -201,7 +197,7 @@ def test_useless_options_are_refused(
     ids=lambda command: command[0],
 )
 def test_another_checkpoint_than_that_of_the_confidence_is_one_warning(
-    place: Place, fitted: Run, command: list[str], monkeypatch: pytest.MonkeyPatch
+    place, fitted, command, monkeypatch
 ):
     monkeypatch.setattr("mtkit.serve.Server.run", lambda server, on_ready: server._socket.close())
     place.write("in.txt", "one\nthree two\n")
@@ -226,7 +222,7 @@ def test_samples_have_no_fitted_confidence_which_is_one_warning(place: Place, ru
 
 
 def test_a_sentence_that_is_short_in_a_line_of_usual_length_is_still_a_warning(
-    place: Place, run: list[str], monkeypatch: pytest.MonkeyPatch
+    place, run, monkeypatch
 ):
     facts = LineFacts(sampled=9, shortest=100.0)
     of_all = property(lambda _: facts, lambda *_: None)
@@ -319,9 +315,7 @@ def test_a_run_is_fitted_to_pairs(place: Place, untrained: Run):
     assert "wrote mine/confidence.json and mine/lexicon.tsv" in outcome.err
 
 
-def test_more_pairs_than_a_fit_reads_are_a_note(
-    place: Place, untrained: Run, monkeypatch: pytest.MonkeyPatch
-):
+def test_more_pairs_than_a_fit_reads_are_a_note(place, untrained, monkeypatch):
     monkeypatch.setattr("mtkit.cli.check._MAX_FITTED", 400)
     for most, is_cut in ((400, False), (401, True)):
         place.write("a.txt", "one\n" * most)
@@ -330,9 +324,7 @@ def test_more_pairs_than_a_fit_reads_are_a_note(
         assert ("only the first 400 pairs are read" in outcome.err) == is_cut
 
 
-def test_an_interrupt_of_the_fit_changes_nothing(
-    place: Place, fitted: Run, monkeypatch: pytest.MonkeyPatch
-):
+def test_an_interrupt_of_the_fit_changes_nothing(place, fitted, monkeypatch):
     run = copied_run(fitted, place.folder / "mine")
     before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
     for side, name in enumerate(("a.txt", "b.txt")):

@@ -69,7 +69,7 @@ def with_decode(run: Run, **settings: object) -> DecodeConfig:
 
 @pytest.mark.parametrize("place", ["standard output", "a file"])
 def test_json_is_an_object_for_each_line_that_holds_together(
-    place: str, run_translate: RunTranslate, untrained: Run, tmp_path: Path
+    place, run_translate, untrained, tmp_path
 ):
     lines = ["one two three", "", "nine", " "]
     target = tmp_path / "out.jsonl"
@@ -106,9 +106,7 @@ def test_json_is_an_object_for_each_line_that_holds_together(
     ]
 
 
-def test_options_reach_the_translator(
-    run_translate: RunTranslate, untrained: Run, also_untrained: Run, tmp_path: Path
-):
+def test_options_reach_the_translator(run_translate, untrained, also_untrained, tmp_path):
     lines = "one two three\n\nNine. Eight!\n"
     several = [untrained, also_untrained]
     cases: list[tuple[list[str | Path], list[Run], DecodeConfig]] = [
@@ -155,7 +153,7 @@ def test_options_reach_the_translator(
 )
 @pytest.mark.parametrize("output", ["standard output", "a file"])
 def test_what_makes_no_sense_is_refused_in_one_line_that_names_the_option(
-    output: str, options: list[str], words: list[str], run_translate: RunTranslate, tmp_path: Path
+    output, options, words, run_translate, tmp_path
 ):
     more = ["--output", tmp_path / "out.txt"] if output == "a file" else []
     status, out, err = run_translate(*options, *more)
@@ -172,9 +170,7 @@ def test_what_makes_no_sense_is_refused_in_one_line_that_names_the_option(
 @pytest.mark.parametrize(
     ("shorter", "longer"), [("prefix.txt", "in.txt"), ("in.txt", "prefix.txt")]
 )
-def test_as_many_prefixes_as_lines_are_needed(
-    shorter: str, longer: str, run_translate: RunTranslate, tmp_path: Path
-):
+def test_as_many_prefixes_as_lines_are_needed(shorter, longer, run_translate, tmp_path):
     texts = {shorter: "one\n", longer: "one\ntwo\n"}
     prefixes = tmp_path / "prefix.txt"
     prefixes.write_text(texts["prefix.txt"], encoding="utf-8")
@@ -186,7 +182,7 @@ def test_as_many_prefixes_as_lines_are_needed(
 
 
 def test_what_a_run_says_about_decoding_counts_as_the_options_do(
-    run_translate: RunTranslate, untrained: Run, tmp_path: Path
+    run_translate, untrained, tmp_path
 ):
     own = untrained.config.decode.model_copy(update={"sample": True, "split_sentences": True})
     config = untrained.config.model_copy(update={"decode": own})
@@ -274,9 +270,7 @@ def person(run: Run, *, into_a_pipe: bool = False) -> Iterator[Person]:
 
 
 @pytest.mark.parametrize(("key", "status"), [(CTRL_D, 0), (CTRL_C, 130)])
-def test_a_person_is_prompted_and_answered_until_ctrl_d_or_ctrl_c(
-    key: bytes, status: int, untrained: Run
-):
+def test_a_person_is_prompted_and_answered_until_ctrl_d_or_ctrl_c(key, status, untrained):
     lines = ["one two", "fünf", "", "nine"]
     answers = list(Translator.load(untrained, device="cpu").translate(lines))
     with person(untrained) as somebody:
@@ -389,9 +383,7 @@ def until_it_waits(gate: Path) -> None:
             time.sleep(0.05)
 
 
-def test_a_bar_shows_how_far_a_file_is_and_an_interrupt_says_what_is_saved(
-    untrained: Run, tmp_path: Path
-):
+def test_a_bar_shows_how_far_a_file_is_and_an_interrupt_says_what_is_saved(untrained, tmp_path):
     output = ["--output", "out.txt"]
     with slow(tmp_path, untrained, *output, on_a_terminal=True) as (process, screen, gate):
         let_through(gate, 1)
@@ -425,9 +417,7 @@ def test_a_bar_shows_how_far_a_file_is_and_an_interrupt_says_what_is_saved(
         (["--output", "out.txt"], 0, b"mtkit: interrupted: nothing is saved yet\n"),
     ],
 )
-def test_an_interrupt_says_how_much_there_is(
-    output: list[str], times: int, says: bytes, untrained: Run, tmp_path: Path
-):
+def test_an_interrupt_says_how_much_there_is(output, times, says, untrained, tmp_path):
     with slow(tmp_path, untrained, *output) as (process, screen, gate):
         let_through(gate, times)
         assert process.stdout is not None

@@ -134,9 +134,7 @@ def test_xliff_in_other_languages_is_said(documents: Place):
         ("full.xlf", xliff(unit("one", "<target>eins</target>")).decode()),
     ],
 )
-def test_a_file_without_anything_left_to_translate_names_the_option_for_all(
-    documents: Place, name: str, text: str
-):
+def test_a_file_without_anything_left_to_translate_names_the_option_for_all(documents, name, text):
     documents.write(name, text)
     outcome = documents.mtkit("translate", name, "--output", f"new.{name}")
     note = f"mtkit: {name}: all its texts have a translation; --all translates them again"
@@ -202,9 +200,7 @@ def test_what_cannot_be_done_is_one_line(documents: Place, arguments: list[str],
     assert message in documents.refused("translate", *arguments)
 
 
-def test_what_was_translated_before_an_error_is_not_translated_again(
-    documents: Place, monkeypatch: pytest.MonkeyPatch
-):
+def test_what_was_translated_before_an_error_is_not_translated_again(documents, monkeypatch):
     expected = documents.mtkit("-q", "translate", "in.srt").out
 
     def full(*_: object) -> bytes:
@@ -222,9 +218,7 @@ def test_what_was_translated_before_an_error_is_not_translated_again(
     assert not list(documents.folder.glob(".in.srt*"))
 
 
-def test_a_segment_whose_codes_do_not_come_back_keeps_its_source(
-    documents: Place, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_segment_whose_codes_do_not_come_back_keeps_its_source(documents, monkeypatch):
     def lost(segment, *_: object) -> str:
         return "neun" if segment.nodes else segment.text
 
@@ -272,9 +266,7 @@ def test_a_word_file_comes_back_with_its_doubts_as_comments(place: Place, checke
 
 
 @pytest.mark.parametrize("name", ["in.srt", "in.md"])
-def test_doubts_are_printed_where_the_format_has_no_place(
-    place: Place, checked: list[str], name: str
-):
+def test_doubts_are_printed_where_the_format_has_no_place(place, checked, name):
     plain = place.mtkit("-q", *checked, name).out
     outcome = place.mtkit(*checked, name, "--below", "100")
     assert outcome.out == plain
@@ -336,9 +328,7 @@ def test_a_glossary_is_used_in_a_document(documents: Place):
 TWICE = SRT.replace("- four.\n- five six.", "one two three.")
 
 
-def test_each_different_text_is_translated_once_and_each_segment_is_counted(
-    place: Place, checked: list[str]
-):
+def test_each_different_text_is_translated_once_and_each_segment_is_counted(place, checked):
     place.write("in.srt", TWICE.replace("one two three", "猫"))
     arguments = ["in.srt", "--output", "out.srt", "--findings", "found.tsv", "--reject", "100"]
     outcome = place.mtkit(*checked, *arguments)
@@ -350,9 +340,7 @@ def test_each_different_text_is_translated_once_and_each_segment_is_counted(
     assert places.count("cue 1") == places.count("cue 2") == 1
 
 
-def test_a_rejected_translation_is_in_the_rows_in_which_its_findings_are(
-    place: Place, checked: list[str]
-):
+def test_a_rejected_translation_is_in_the_rows_in_which_its_findings_are(place, checked):
     rows = place.mtkit("-q", *checked, "in.srt", "--json", "--reject", "100").out.splitlines()
     plain = place.mtkit("-q", *checked, "in.srt", "--json").out.splitlines()
     for row, kept in zip(map(json.loads, plain), map(json.loads, rows), strict=True):
@@ -360,16 +348,12 @@ def test_a_rejected_translation_is_in_the_rows_in_which_its_findings_are(
         assert kept["rejected_translation"] == row["translation"]
 
 
-def test_rows_are_printed_without_writing_a_document(
-    documents: Place, monkeypatch: pytest.MonkeyPatch
-):
+def test_rows_are_printed_without_writing_a_document(documents, monkeypatch):
     monkeypatch.setattr(Subtitles, "write", None)
     assert len(documents.mtkit("-q", "translate", "in.srt", "--json").out.splitlines()) == 4
 
 
-def test_an_interrupted_document_on_standard_output_was_not_written(
-    documents: Place, monkeypatch: pytest.MonkeyPatch
-):
+def test_an_interrupted_document_on_standard_output_was_not_written(documents, monkeypatch):
     def interrupted(*_: object) -> bytes:
         raise KeyboardInterrupt
 
@@ -398,7 +382,7 @@ def test_a_document_is_saved_every_512_segments(documents: Place, monkeypatch: p
 
 
 def test_warnings_of_an_earlier_start_are_printed_when_the_document_is_complete(
-    documents: Place, monkeypatch: pytest.MonkeyPatch
+    documents, monkeypatch
 ):
     def full(*_: object) -> bytes:
         raise OSError(28, "No space left on device", "out.srt")

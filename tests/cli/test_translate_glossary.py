@@ -107,9 +107,7 @@ def test_sampling_that_the_run_sets_must_be_turned_off(setting: str, off: str, t
     assert trained.mtkit("-q", "translate", *options, stdin=b"one\n").status == 0
 
 
-def test_a_translation_with_another_glossary_is_not_resumed(
-    desk: Place, run: list[str], monkeypatch: pytest.MonkeyPatch
-):
+def test_a_translation_with_another_glossary_is_not_resumed(desk, run, monkeypatch):
     monkeypatch.setattr("mtkit.translate.reading.WINDOW_LINES", 1)
     desk.write("in.txt", b"one two\n\xff\n")
     options = ["--input", "in.txt", "--output", "out.txt"]

@@ -74,9 +74,7 @@ def test_a_checkpoint_that_is_not_there_is_refused(which: str, message: str, tra
     assert f"runs/tiny: {message}" in error
 
 
-def test_few_compiled_shapes_are_kept_unless_the_user_says_otherwise(
-    trained: Place, monkeypatch: pytest.MonkeyPatch
-):
+def test_few_compiled_shapes_are_kept_unless_the_user_says_otherwise(trained, monkeypatch):
     monkeypatch.setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "7")
     monkeypatch.setenv("LRU_CACHE_CAPACITY", "7")
     monkeypatch.delenv("LRU_CACHE_CAPACITY")
@@ -93,9 +91,7 @@ def test_few_compiled_shapes_are_kept_unless_the_user_says_otherwise(
     ],
     ids=["cut", "plain"],
 )
-def test_a_compressed_input_that_is_damaged_is_one_line(
-    content: bytes, reason: str, trained: Place
-):
+def test_a_compressed_input_that_is_damaged_is_one_line(content, reason, trained):
     trained.write("input.gz", content)
     outcome = trained.mtkit("-q", "translate", "--input", "input.gz")
     assert outcome.status == 1
@@ -134,9 +130,7 @@ def test_an_output_may_be_a_link_to_a_pipe(command: list[str], trained: Place):
 
 
 @pytest.mark.parametrize("command", ["translate", "score", "train --config demo"])
-def test_computing_on_a_gpu_that_is_not_there_is_refused(
-    command: str, trained: Place, monkeypatch: pytest.MonkeyPatch
-):
+def test_computing_on_a_gpu_that_is_not_there_is_refused(command, trained, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert "--device cuda" in trained.refused(*command.split(), "--device=cuda", stdin=b"one\n")
 

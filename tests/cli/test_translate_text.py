@@ -72,9 +72,7 @@ def test_a_parser_copies_nothing(parser: Run, place: Place):
         ("Markdown", "| a | b |\n|---|:-:|\n## One"),
     ],
 )
-def test_input_in_another_format_is_noted_once(
-    name: str, text: str, caplog: pytest.LogCaptureFixture
-):
+def test_input_in_another_format_is_noted_once(name, text, caplog):
     lines = f"{text}\n{text}".split("\n")
     assert list(with_format_noted(lines)) == lines
     (record,) = caplog.records

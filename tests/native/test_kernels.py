@@ -219,9 +219,7 @@ ROUNDED = {FLOAT32: lambda x: x, INT8: rounded_to_bytes, BF16: rounded_to_bf16}
 
 @pytest.mark.parametrize("rows", [*range(1, 14), 40, 129])
 @pytest.mark.parametrize("precision", ROUNDED)
-def test_linear_is_a_product_of_rounded_numbers(
-    parts: Parts, normal: Any, precision: int, rows: int
-):
+def test_linear_is_a_product_of_rounded_numbers(parts, normal, precision, rows):
     rounded = ROUNDED[precision]
     x, weight, bias = normal(rows, 128), normal(64, 128), normal(64)
     if precision == INT8:
@@ -274,9 +272,7 @@ def test_silu_of_very_negative_numbers_is_almost_zero(parts: Parts):
 # Rows of products in bf16 by tiles have other bits than those without.
 @pytest.mark.parametrize("precision", [FLOAT32, INT8, BF16])
 @pytest.mark.parametrize(("rows", "out", "into"), [(40, 128, 192), (150, 64, 1088), (3, 320, 64)])
-def test_products_have_the_bits_of_plain_kernels(
-    parts: Parts, plain: Parts, normal: Any, precision: int, rows: int, out: int, into: int
-):
+def test_products_have_the_bits_of_plain_kernels(parts, plain, normal, precision, rows, out, into):
     if precision == BF16 and parts.name == "amx":
         pytest.skip("bf16 by tiles is added in another order")
     x, weight, bias = normal(rows, into), normal(out, into), normal(out)
@@ -339,9 +335,7 @@ def attention(
     ("sizes", "window"),
     [*itertools.product(HEADS, [-1, 0, 1, 5]), (HEADS[0], 2**31 - 1)],
 )
-def test_attention_to_shared_positions(
-    parts: Parts, plain: Parts, normal: Any, sizes: tuple[int, int, int], window: int
-):
+def test_attention_to_shared_positions(parts, plain, normal, sizes, window):
     heads, key_width, value_width = sizes
     for positions in [*range(1, 40), 47, 48, 49, 63, 64, 65, 70]:
         rows = positions % 9 + 1 if window < 0 else positions
@@ -370,9 +364,7 @@ def test_attention_to_shared_positions(
 
 
 @pytest.mark.parametrize("sizes", HEADS)
-def test_attention_to_own_positions(
-    parts: Parts, plain: Parts, normal: Any, sizes: tuple[int, int, int]
-):
+def test_attention_to_own_positions(parts, plain, normal, sizes):
     heads, key_width, value_width = sizes
     for positions in range(1, 71):
         q, keys = normal(1, heads * key_width), normal(positions, heads * key_width)
@@ -421,9 +413,7 @@ def test_the_lowest_of_equally_probable_ids_is_first(parts: Parts, normal: Any):
     assert ids.tolist() == [[200, 3, 17, 40, 270]] * 3
 
 
-def test_logits_that_round_to_one_log_probability_change_only_the_order_of_equals(
-    parts: Parts, normal: Any
-):
+def test_logits_that_round_to_one_log_probability_change_only_the_order_of_equals(parts, normal):
     # The log-probabilities are near -6, where numbers are further apart than these logits.
     states, weight, bias = normal(20, 64) * 1e-3, normal(448, 64) * 1e-3, np.zeros(448, np.float32)
     every, _ = parts.log_probs(states, weight, bias, 400)

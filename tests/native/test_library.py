@@ -46,9 +46,7 @@ OTHER_CPU = {MACHINE: struct.pack("<H", OTHER_MACHINE), CLASS: BIT_32, ENDIANNES
         (changed(MACHINE, struct.pack("<H", RISC_V)), "is for another kind of CPU"),
     ],
 )
-def test_a_file_that_is_not_an_engine_of_this_machine_is_named(
-    damage: Callable[[bytes], bytes], expected: str, tmp_path: Path
-):
+def test_a_file_that_is_not_an_engine_of_this_machine_is_named(damage, expected, tmp_path):
     file = tmp_path / "_engine.so"
     file.write_bytes(damage(Path(library()._name).read_bytes()))
     assert f"{file} {expected}" in answered(file)
@@ -86,9 +84,7 @@ def answered(file: Path) -> str:
 
 
 @pytest.mark.parametrize("name", ["foo", "AVX2", "avx512", "avx2,vnni", " plain", "ünknown"])
-def test_kernels_that_do_not_exist_are_refused_with_a_list_of_those_that_do(
-    name: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_kernels_that_do_not_exist_are_refused_with_a_list_of_those_that_do(name, monkeypatch):
     monkeypatch.setenv("MTKIT_KERNELS", name)
     with pytest.raises(MtkitError) as caught:
         native.kernels("fp32")

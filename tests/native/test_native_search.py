@@ -202,9 +202,7 @@ def check(library: ctypes.CDLL, case: Case, name: str) -> list[list[Hypothesis]]
 
 @FEW_OR_MANY
 @pytest.mark.parametrize("ties", [False, True])
-def test_beam_search_is_that_of_python(
-    library: ctypes.CDLL, ties: bool, times: int, monkeypatch: pytest.MonkeyPatch
-):
+def test_beam_search_is_that_of_python(library, ties, times, monkeypatch):
     """With any settings and constraints."""
     monkeypatch.setattr(search_module, "top_k", stable_top_k)
     draw, ended = np.random.default_rng(20), set()
@@ -265,9 +263,7 @@ def test_samples_are_those_of_python(library: ctypes.CDLL, ties: bool, times: in
     assert len(drawn) > 300 * times
 
 
-def test_samples_of_large_vocabularies_and_batches_are_those_of_python(
-    library: ctypes.CDLL,
-):
+def test_samples_of_large_vocabularies_and_batches_are_those_of_python(library):
     draw = np.random.default_rng(50)
     logits = draw.normal(0, 1, (5, 20, 3000))
     tables = torch.from_numpy(logits).log_softmax(-1).float().numpy()

@@ -9,7 +9,6 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,8 @@ import numpy as np
 import pytest
 from support.engine_builds import ENGINE, compile_engine
 
-from mtkit.model import Transformer
-from mtkit.native import NativeModel, engine
-from mtkit.native.library import PRECISIONS, Precision, Settings, int32s, library
+from mtkit.native import engine
+from mtkit.native.library import PRECISIONS, Settings, int32s, library
 from mtkit.search_settings import SearchSettings
 from mtkit.tokenizer import BOS_ID, EOS_ID
 
@@ -71,14 +69,7 @@ VARIANTS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("config", VARIANTS, ids=range(len(VARIANTS)))
 def test_ids_and_scores_of_a_64_bit_arm_cpu_are_those_of_this_one(
-    kernels: str,
-    precision: Precision,
-    config: dict[str, Any],
-    draw: Callable[..., Transformer],
-    to_native: Callable[..., NativeModel],
-    program: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    kernels, precision, config, draw, to_native, program, tmp_path, monkeypatch
 ):
     if not shutil.which(EMULATOR):
         pytest.skip(f"needs {EMULATOR}, which emulates the CPU; the program was compiled")

@@ -137,9 +137,7 @@ def test_a_sequence_beyond_learned_positions_has_the_same_message(draw: Draw, to
 
 @pytest.mark.parametrize(("precision", "most"), [("int8", 0.2), ("bf16", 0.1)])
 @torch.inference_mode()
-def test_a_lower_precision_is_near(
-    table: str, precision: str, most: float, draw: Draw, to_native: ToNative
-):
+def test_a_lower_precision_is_near(table, precision, most, draw, to_native):
     model = draw(src_vocab_size=80)
     sentences = drawn_sentences(random.Random(1), 8, 80)
     native, engine = to_native(model, precision=precision), Engine(model)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from test_step import VARIANTS, Draw, ToNative, drawn_sentences
+from test_step import VARIANTS, drawn_sentences
 
 from mtkit.align import AlignmentHead, TorchAttention
 from mtkit.native import NativeModel
@@ -52,9 +52,7 @@ def attended(
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_attention_is_that_of_pytorch_whatever_is_beside_it(
-    name: str, table: str, draw: Draw, to_native: ToNative
-):
+def test_attention_is_that_of_pytorch_whatever_is_beside_it(name, table, draw, to_native):
     model = draw(**VARIANTS[name])
     native, rng = to_native(model), random.Random(name)
     src = drawn_sentences(rng, 7, model.src_vocab_size or model.vocab_size)
@@ -74,7 +72,7 @@ def test_attention_is_that_of_pytorch_whatever_is_beside_it(
 @pytest.mark.parametrize("beam_size", [1, 2, 5])
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
 def test_the_search_gives_the_attention_of_its_best_hypotheses(
-    precision: str, beam_size: int, draw: Draw, to_native: ToNative
+    precision, beam_size, draw, to_native
 ):
     model = draw()
     native, rng = to_native(model, precision=precision), random.Random(3)

@@ -69,9 +69,7 @@ PARTS = "(NP (NN a)) (VP (VB b))"
         ),
     ],
 )
-def test_brackets_are_counted_by_the_rules_of_evalb(
-    found: str, expected: tuple[int, int, int], gold: str
-):
+def test_brackets_are_counted_by_the_rules_of_evalb(found, expected, gold):
     assert count_brackets(tree(gold), tree(found)) == expected
 
 

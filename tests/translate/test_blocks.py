@@ -186,7 +186,7 @@ def block_of(translator: Translator, model: Transformer, path: str, device_type:
     ("path", "on_cpu", "on_gpu"), [("auto", 1, 8), ("plain", 1, 1), ("device", 8, 8)]
 )
 def test_blocks_are_long_on_a_gpu_unless_the_setting_says_otherwise(
-    path: str, on_cpu: int, on_gpu: int, translator: Translator
+    path, on_cpu, on_gpu, translator
 ):
     learned = model_of(positions="learned", max_positions=20)
     for device, expected in (("cpu", on_cpu), ("cuda", on_gpu)):

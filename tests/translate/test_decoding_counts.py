@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import UNTRAINED, TinyText, changed, slow
+from conftest import UNTRAINED, changed, slow
 from support.counted import GPU, Counts, pretended_gpu
 
 from mtkit.data import PreparedData
@@ -81,11 +81,7 @@ def counted(
     [name if name in ("bf16", *CONSTRAINED) else slow(name) for name in (*VARIANTS, *CONSTRAINED)],
 )
 def test_a_decoding_step_costs_the_same_for_any_number_of_sentences(
-    name: str,
-    beam_size: int,
-    tiny_data: PreparedData,
-    tiny_text: TinyText,
-    monkeypatch: pytest.MonkeyPatch,
+    name, beam_size, tiny_data, tiny_text, monkeypatch
 ):
     lines = tiny_text.test[0].read_text().splitlines()
     few, many = (

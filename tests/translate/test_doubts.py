@@ -56,9 +56,7 @@ def test_nothing_is_said_of_short_texts(caplog: pytest.LogCaptureFixture):
     assert warnings(doubts, caplog) == []
 
 
-def test_without_a_record_only_translations_of_a_few_letters_are_named(
-    caplog: pytest.LogCaptureFixture,
-):
+def test_without_a_record_only_translations_of_a_few_letters_are_named(caplog):
     doubts = IncompleteTranslations(LineFacts())
     doubts.check(1, "x" * 100_000, "y" * 20_000)
     assert warnings(doubts, caplog) == []

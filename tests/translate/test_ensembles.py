@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from conftest import random_run
@@ -40,9 +38,7 @@ def same(uneven: Run, greek_data: PreparedData, tmp_path_factory: pytest.TempPat
 @pytest.mark.parametrize(
     "names", [["untrained", "also_untrained"], ["uneven"], ["uneven", "same"]], ids=str
 )
-def test_tokens_are_found_by_the_mean_of_the_probabilities(
-    names: list[str], request: pytest.FixtureRequest
-):
+def test_tokens_are_found_by_the_mean_of_the_probabilities(names, request):
     runs = list(map(request.getfixturevalue, names))
     held, (_, tgt) = Translator.load(runs, device="cpu"), runs[0].tokenizers()
     lines, beginning = ["one two three", "nine"], "έξι"
@@ -58,9 +54,7 @@ def test_tokens_are_found_by_the_mean_of_the_probabilities(
 
 
 @pytest.mark.parametrize("names", [["uneven"], ["untrained", "also_untrained"]])
-def test_given_translations_are_scored_in_their_own_subwords_by_all_models(
-    names: list[str], request: pytest.FixtureRequest
-):
+def test_given_translations_are_scored_in_their_own_subwords_by_all_models(names, request):
     runs = list(map(request.getfixturevalue, names))
     translator, (_, tgt) = Translator.load(runs, device="cpu"), runs[0].tokenizers()
     (scored,) = translator.score_given(["one two"], ["δύο ένα"])
@@ -70,9 +64,7 @@ def test_given_translations_are_scored_in_their_own_subwords_by_all_models(
     assert scored.log_probs == pytest.approx(expected, abs=1e-5)
 
 
-def test_a_source_too_long_is_measured_in_its_own_subwords(
-    uneven: Run, caplog: pytest.LogCaptureFixture
-):
+def test_a_source_too_long_is_measured_in_its_own_subwords(uneven, caplog):
     translator = Translator.load(uneven, device="cpu")
     line = "seven " * 200
     lengths = [len(one.encode(line)) + 1 for one in uneven.tokenizers()]
@@ -82,7 +74,7 @@ def test_a_source_too_long_is_measured_in_its_own_subwords(
 
 
 def test_runs_of_different_subwords_on_either_side_are_refused_in_a_line(
-    uneven: Run, greek_data: PreparedData, tiny_data: PreparedData, tmp_path: Path
+    uneven, greek_data, tiny_data, tmp_path
 ):
     src, tgt = uneven.tokenizers()
     other, _ = tiny_data.tokenizers()

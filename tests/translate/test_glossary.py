@@ -80,9 +80,7 @@ def test_a_glossary_is_read_from_a_plain_or_compressed_file(name: str, tmp_path:
         (b"cat\tK\xe4tzchen\n", "line 1: not UTF-8"),
     ],
 )
-def test_a_mistake_in_a_glossary_is_an_error_with_file_and_line(
-    text: str | bytes, message: str, tmp_path: Path
-):
+def test_a_mistake_in_a_glossary_is_an_error_with_file_and_line(text, message, tmp_path):
     with pytest.raises(MtkitError) as error:
         read(tmp_path, text)
     assert str(error.value).startswith(f"{tmp_path / 'terms.tsv'}, {message}")
@@ -270,9 +268,7 @@ def scores(found: Sequence[Sequence[Translation]]) -> list[float]:
 
 
 @pytest.mark.parametrize("beam_size", [1, slow(4)])
-def test_a_translation_does_not_depend_on_its_neighbours_or_the_batch(
-    beam_size: int, untrained: Run, roomy: DecodeConfig
-):
+def test_a_translation_does_not_depend_on_its_neighbours_or_the_batch(beam_size, untrained, roomy):
     lines = numbers(15)
     n_best = min(beam_size, 2)
 
@@ -298,7 +294,7 @@ TERM = st.lists(WORD | st.sampled_from(GERMAN), min_size=1, max_size=3).map(" ".
 @settings(max_examples=10)
 @given(st.lists(TERM, min_size=1, max_size=4), st.integers(1, 4), st.integers(0, 5))
 def test_every_term_is_there_or_reported_whatever_the_model_and_the_terms(
-    also_untrained: Run, targets: list[str], beam_size: int, seed: int
+    also_untrained, targets, beam_size, seed
 ):
     config = also_untrained.config.decode.model_copy(
         update={"beam_size": beam_size, "max_extra_length": 120}
@@ -318,9 +314,7 @@ def test_every_term_is_there_or_reported_whatever_the_model_and_the_terms(
 
 
 @pytest.mark.usefixtures("searched_terms")
-def test_a_term_is_not_a_part_of_a_longer_word(
-    tiny_data: PreparedData, tmp_path: Path, roomy: DecodeConfig
-):
+def test_a_term_is_not_a_part_of_a_longer_word(tiny_data, tmp_path, roomy):
     # Parts of German numbers, which models continue to the whole number.
     glossary = Glossary(dict(zip(ENGLISH, ["nul", "ein", "zw", "dr", "vi", "fün"], strict=False)))
     for seed in range(3):
@@ -332,9 +326,7 @@ def test_a_term_is_not_a_part_of_a_longer_word(
 
 
 @pytest.mark.usefixtures("searched_terms")
-def test_terms_that_do_not_fit_are_reported_and_the_others_are_kept(
-    untrained: Run, caplog: pytest.LogCaptureFixture
-):
+def test_terms_that_do_not_fit_are_reported_and_the_others_are_kept(untrained, caplog):
     config = untrained.config.decode.model_copy(update={"max_length": 6})
     glossary = Glossary({"one": "acht", "two": "Donaudampfschifffahrt", "nine": "\x01"})
     held = Translator.load(untrained, config=config, device="cpu", glossary=glossary)
@@ -369,12 +361,7 @@ def test_only_what_is_left_of_a_line_that_is_cut_demands_terms(untrained: Run):
         (["uneven"], {}),  # with a vocabulary for each side
     ],
 )
-def test_every_term_is_in_each_of_the_best_translations(
-    names: list[str],
-    changes: dict[str, object],
-    roomy: DecodeConfig,
-    request: pytest.FixtureRequest,
-):
+def test_every_term_is_in_each_of_the_best_translations(names, changes, roomy, request):
     runs = [request.getfixturevalue(name) for name in names]
     config, lines = roomy.model_copy(update=changes), numbers(20)
     n_best = 1 if "beam_size" in changes else 5

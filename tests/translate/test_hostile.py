@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.command_line import Place
 from support.forked import Forked
 from support.hostile import INVALID, hostile_lines
 
@@ -102,9 +101,7 @@ def test_a_line_that_is_too_long_is_cut_and_named(answered):
         assert "Traceback" not in err
 
 
-def test_memory_does_not_grow_with_the_number_of_lines(
-    answered, tiny_run: Run, tmp_path_factory: pytest.TempPathFactory
-):
+def test_memory_does_not_grow_with_the_number_of_lines(answered, tiny_run, tmp_path_factory):
     (_, _, _, once), (lines, _, _, peak) = answered.values()
     if not once:
         pytest.skip("reads the peak of memory from /proc/self/status")
@@ -119,9 +116,7 @@ def test_memory_does_not_grow_with_the_number_of_lines(
 
 
 @pytest.mark.parametrize("broken", INVALID)
-def test_invalid_utf8_is_refused_with_its_line_after_the_lines_before_it(
-    broken: bytes, tiny_run: Run, place: Place
-):
+def test_invalid_utf8_is_refused_with_its_line_after_the_lines_before_it(broken, tiny_run, place):
     lines = list(hostile_lines(10, SEED))
     place.write("text.in", b"\n".join([*lines, b"one " + broken, b"two"]))
     command = ["translate", "--run", tiny_run.path, "--input", "text.in", *OPTIONS]

@@ -10,7 +10,6 @@ from support.plain_search import plain_search
 from mtkit.config import ModelConfig
 from mtkit.kernels.cpu_loss import in_whole_tiles, output_by_tiles
 from mtkit.model import Transformer
-from mtkit.run_folder import Run
 from mtkit.tokenizer import EOS_ID, PAD_ID
 from mtkit.translate import Translator
 from mtkit.translate.pytorch.incremental import Engine
@@ -31,9 +30,7 @@ def test_the_padded_matrix_of_a_gpu_gives_the_same_logits(vocab: int, biased: bo
 @pytest.mark.parametrize("beam_size", [1, 4, 10])
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
 @pytest.mark.parametrize("path", ["plain", "device"])
-def test_the_search_finds_what_a_plain_one_finds(
-    tiny_run: Run, beam_size: int, alpha: float, path: str
-):
+def test_the_search_finds_what_a_plain_one_finds(tiny_run, beam_size, alpha, path):
     plain = Translator.load(tiny_run, device="cpu", prepared=False).model
     changes = {"beam_size": beam_size, "length_penalty": alpha, "max_extra_length": 4}
     given = {"engine": "torch", "gpu_path": path}

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 from conftest import copied_run, slow
-from support.command_line import Place
 from torch import Tensor
 
 from mtkit import native
@@ -82,9 +81,7 @@ DEVICE = {"engine": "torch", "gpu_path": "device"}
 
 @pytest.mark.parametrize("settings", [*SETTINGS, DEVICE, {**DEVICE, "beam_size": 1}], ids=str)
 @pytest.mark.parametrize("engine", ENGINES)
-def test_weights_that_compute_no_numbers_are_refused_with_their_name(
-    engine: str, settings: dict[str, Any], broken: Run
-):
+def test_weights_that_compute_no_numbers_are_refused_with_their_name(engine, settings, broken):
     config = broken.config.decode.model_copy(update={"engine": engine, **settings})
     if engine == "torch" and "precision" in settings:
         pytest.skip("on a CPU PyTorch has float32 only")
@@ -106,9 +103,7 @@ def test_an_ensemble_and_a_glossary_refuse_them_too(broken: Run, untrained: Run)
 
 
 @pytest.mark.parametrize("kind", NOT_FINITE)
-def test_weights_that_are_not_finite_are_refused_by_file_and_tensor(
-    kind: str, untrained: Run, tmp_path: Path
-):
+def test_weights_that_are_not_finite_are_refused_by_file_and_tensor(kind, untrained, tmp_path):
     run = with_weights(untrained, tmp_path / "run", NOT_FINITE[kind])
     run.save(9, weights=untrained.select("last")[0], optimizer=None, state={})
     tensor = "" if kind == "all" else kind.split(" in ")[0]
@@ -145,9 +140,7 @@ def test_large_weights_are_finite_although_their_sum_is_not(untrained: Run, tmp_
     ],
     ids=" ".join,
 )
-def test_each_command_refuses_them_in_one_line(
-    arguments: list[str], kind: str, prepared: Place, tiny_run: Run
-):
+def test_each_command_refuses_them_in_one_line(arguments, kind, prepared, tiny_run):
     with_weights(tiny_run, prepared.folder / "mine", (BROKEN | NOT_FINITE)[kind])
     prepared.write("in.txt", "one\ntwo\n")
     outcome = prepared.mtkit("-q", *arguments, "--run", "mine", "--device", "cpu")
@@ -191,13 +184,7 @@ OPTIONS = ([], ["--beam-size=1"], ["--engine=torch"], ["--json"], ["--nbest=2"],
     ],
 )
 def test_lines_without_a_translation_are_counted_and_named_at_the_end(
-    options: list[str],
-    text: str,
-    named: str,
-    ends: bool,
-    place: Place,
-    untrained: Run,
-    monkeypatch: pytest.MonkeyPatch,
+    options, text, named, ends, place, untrained, monkeypatch
 ):
     for kind in (Native, Torch):
         monkeypatch.setattr(kind, "search", without(kind.search, LOST, ends))

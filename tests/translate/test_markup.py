@@ -171,9 +171,7 @@ CHARACTERS = [
 
 
 @pytest.mark.parametrize(("line", "target", "links", "expected"), CHARACTERS, ids=str)
-def test_tags_keep_their_place_inside_of_words_and_brackets(
-    line: str, target: str, links: str, expected: str
-):
+def test_tags_keep_their_place_inside_of_words_and_brackets(line, target, links, expected):
     assert translated(line, target, links) == expected
 
 
@@ -273,9 +271,7 @@ def test_placeholders_at_the_ends_are_not_placed_by_the_alignment():
          "sieh <b>{x} Dinge</b> jetzt"),
     ],
 )  # fmt: skip
-def test_a_placeholder_is_beside_words_and_in_the_element_it_was_in(
-    line: str, target: str, links: str, expected: str
-):
+def test_a_placeholder_is_beside_words_and_in_the_element_it_was_in(line, target, links, expected):
     assert placed(only(line).without_placeholders(), target, links) == expected
 
 
@@ -312,9 +308,7 @@ UNFINISHED = [
 
 
 @pytest.mark.parametrize(("line", "copied", "what"), UNFINISHED)
-def test_what_never_ends_is_copied_with_a_warning(
-    line: str, copied: str, what: str, caplog: pytest.LogCaptureFixture
-):
+def test_what_never_ends_is_copied_with_a_warning(line, copied, what, caplog):
     parts = parse(["", line])
     (segment,) = (part for part in parts if isinstance(part, Segment))
     assert (segment.text, segment.number) == ("one", 2)
@@ -412,9 +406,7 @@ orders = st.lists(st.integers(0, 9), min_size=1, max_size=9)
 
 @settings(deadline=None, max_examples=300)
 @given(nested, link_lists, orders)
-def test_every_tag_is_there_once_and_elements_stay_nested(
-    line: str, links: list[tuple[int, int]], order: list[int]
-):
+def test_every_tag_is_there_once_and_elements_stay_nested(line, links, order):
     source = with_ids(line)
     found = rendered(source, links, order)
     assert tags(found) == tags(source)
@@ -425,9 +417,7 @@ def test_every_tag_is_there_once_and_elements_stay_nested(
 
 @settings(deadline=None, max_examples=300)
 @given(anything, link_lists, orders)
-def test_every_tag_is_there_once_whatever_the_tags_are(
-    line: str, links: list[tuple[int, int]], order: list[int]
-):
+def test_every_tag_is_there_once_whatever_the_tags_are(line, links, order):
     assert tags(rendered(line, links, order)) == tags(line)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ from support.translators import changed_to, loaded, numbers
 
 from mtkit import native
 from mtkit.base.errors import MtkitError
-from mtkit.data import PreparedData
 from mtkit.run_folder import Run
 from mtkit.translate import ForcedDecoder, Translation, Translator, Window
 
@@ -91,7 +89,7 @@ def facts(found: list[list[Translation]]) -> list[Any]:
     ],
 )
 def test_every_bit_is_the_same_in_any_batch_order_and_number_of_threads(
-    changes: dict[str, Any], precision: str, untrained: Run, monkeypatch: pytest.MonkeyPatch
+    changes, precision, untrained, monkeypatch
 ):
     lines = [*numbers(60, seed=2), "", "nine " * 12, "x" * 300, "one"]
     order = random.Random(1).sample(range(len(lines)), len(lines))
@@ -118,9 +116,7 @@ def test_every_bit_is_the_same_in_any_batch_order_and_number_of_threads(
 
 
 @pytest.mark.parametrize("engine", ["torch", "native"])
-def test_a_sentence_longer_than_learned_positions_is_refused(
-    engine: str, tiny_data: PreparedData, tmp_path: Path
-):
+def test_a_sentence_longer_than_learned_positions_is_refused(engine, tiny_data, tmp_path):
     config = changed(UNTRAINED, "model", positions="learned", max_positions=16)
     run = random_run(tmp_path / "run", tiny_data, 1, config=config)
     with loaded(run, engine, workers=1) as translator:
@@ -131,7 +127,7 @@ def test_a_sentence_longer_than_learned_positions_is_refused(
 
 @pytest.mark.parametrize("engine", ["torch", "native"])
 def test_a_translation_has_no_more_tokens_than_learned_positions(
-    engine: str, tiny_data: PreparedData, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    engine, tiny_data, tmp_path, caplog
 ):
     config = changed(UNTRAINED, "model", positions="learned", max_positions=16)
     run = random_run(tmp_path / "run", tiny_data, 1, config=config)

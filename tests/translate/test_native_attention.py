@@ -7,7 +7,6 @@ import pytest
 from support.translators import loaded, numbers
 
 from mtkit.align import default_heads
-from mtkit.run_folder import Run
 from mtkit.translate import align_by_sentence, native_attention
 from mtkit.translate.native_attention import NativeAttention
 
@@ -16,9 +15,7 @@ LINES = [*numbers(40, seed=5), "", "one two. Three four!", "nine " * 12]
 
 @pytest.mark.parametrize("batch_tokens", [1, 50, 100_000])
 @pytest.mark.parametrize("is_kept", [True, False])
-def test_alignments_are_those_of_pytorch(
-    batch_tokens: int, is_kept: bool, untrained: Run, monkeypatch: pytest.MonkeyPatch
-):
+def test_alignments_are_those_of_pytorch(batch_tokens, is_kept, untrained, monkeypatch):
     if not is_kept:
         monkeypatch.setattr(native_attention, "_MAX_KEPT", 0)
     config = untrained.config.decode.model_copy(update={"batch_tokens": batch_tokens})
@@ -35,9 +32,7 @@ def test_alignments_are_those_of_pytorch(
     assert sum(len(each.links) for each in found["native"]) > 100
 
 
-def test_a_repeated_translation_takes_the_room_of_one(
-    untrained: Run, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_repeated_translation_takes_the_room_of_one(untrained, monkeypatch):
     """A server translates the same text again and again."""
     weights = np.ones((2, 3), np.float32)
     monkeypatch.setattr(native_attention, "_MAX_KEPT", 2 * weights.nbytes)

@@ -10,7 +10,6 @@ import sys
 import time
 import warnings
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,7 +59,7 @@ def test_a_forked_process_translates_in_threads_of_its_own(translator: Translato
 
 
 def test_pytorch_has_the_checkpoints_that_the_engine_has_and_loads_them_once(
-    tiny_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_run, tmp_path, monkeypatch
 ):
     if not_here := available():
         pytest.skip(not_here)
@@ -135,12 +134,7 @@ ON_CPU = "needs the native engine on a CPU, but"
         ),
     ],
 )
-def test_engine_and_precision_are_those_of_the_table(
-    settings: str,
-    given: dict[str, Any],
-    expected: tuple[str, ...] | str,
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_engine_and_precision_are_those_of_the_table(settings, given, expected, monkeypatch):
     reason, bf16 = given.get("reason", ""), given.get("bf16", "plain")
     native_engine.install(monkeypatch.setattr, reason=reason, bf16=bf16)
     given = {name: given[name] for name in given.keys() - {"reason", "bf16"}}
@@ -156,9 +150,7 @@ def test_engine_and_precision_are_those_of_the_table(
         assert choice.precision_label == f"{'native ' if is_own else ''}{choice.precision}"
 
 
-def test_what_the_native_engine_cannot_do_is_done_by_pytorch_which_says_why(
-    untrained: Run, monkeypatch: pytest.MonkeyPatch
-):
+def test_what_the_native_engine_cannot_do_is_done_by_pytorch_which_says_why(untrained, monkeypatch):
     native_engine.install(monkeypatch.setattr)
     with Translator.load(untrained, device="cpu", workers=2) as native:
         assert native.engine == "native, fp32, plain, 2 threads; search: native"
@@ -196,11 +188,7 @@ def test_what_the_native_engine_cannot_do_is_done_by_pytorch_which_says_why(
     ],
 )
 def test_pytorch_says_that_it_has_one_process_and_how_several_gpus_are_used(
-    workers: int | None,
-    device: str,
-    level: str | None,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+    workers, device, level, caplog, monkeypatch
 ):
     caplog.set_level("INFO", "mtkit")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
@@ -210,9 +198,7 @@ def test_pytorch_says_that_it_has_one_process_and_how_several_gpus_are_used(
 
 
 @pytest.mark.parametrize("what", ["ensemble", "glossary"])
-def test_searches_in_python_find_the_same_with_steps_of_the_native_engine(
-    untrained: Run, what: str
-):
+def test_searches_in_python_find_the_same_with_steps_of_the_native_engine(untrained, what):
     if reason := available():
         pytest.skip(reason)
     run: Any = {"ensemble": [untrained, untrained], "glossary": untrained}
@@ -234,9 +220,7 @@ def test_searches_in_python_find_the_same_with_steps_of_the_native_engine(
         assert [one.score for one in own] == pytest.approx([one.score for one in plain], abs=1e-5)
 
 
-def test_kernels_that_the_cpu_lacks_are_named_and_not_the_run(
-    untrained: Run, monkeypatch: pytest.MonkeyPatch
-):
+def test_kernels_that_the_cpu_lacks_are_named_and_not_the_run(untrained, monkeypatch):
     if reason := available():
         pytest.skip(reason)
     monkeypatch.setenv("MTKIT_KERNELS", "none")
@@ -252,9 +236,7 @@ def command(*arguments: Any) -> list[str]:
     return [sys.executable, native_engine.__file__, *map(str, arguments)]
 
 
-def test_the_exit_status_is_that_of_an_error_and_all_that_was_said_is_written(
-    untrained: Run, tmp_path: Path
-):
+def test_the_exit_status_is_that_of_an_error_and_all_that_was_said_is_written(untrained, tmp_path):
     done = subprocess.run(
         command("translate", "--run", tmp_path / "none"), capture_output=True, timeout=600
     )

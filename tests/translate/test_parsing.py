@@ -31,9 +31,7 @@ def at(parser: Run) -> list[str]:
     return ["--run", str(parser.path)]
 
 
-def test_each_line_gives_one_tree_over_exactly_its_words(
-    place: Place, at: list[str], tree_data: PreparedData
-):
+def test_each_line_gives_one_tree_over_exactly_its_words(place, at, tree_data):
     lines = [*tree_data.text("test")[0], "", "  ", "unseen (words) \u2028here", "\x01", "cat"]
     given = "\n".join(lines).encode()
     outcome = place.mtkit("translate", *at, "--tokenized", stdin=given)
@@ -75,7 +73,7 @@ def test_plain_text_is_split_into_words_as_in_the_treebank(place: Place, at: lis
 
 
 def test_options_of_translations_are_refused_for_a_parser_and_the_other_way_round(
-    place: Place, at: list[str], untrained: Run
+    place, at, untrained
 ):
     for options in (["--alignments"], ["--split-sentences"], ["--format", "html"]):
         assert "is for translations" in place.refused("translate", *at, *options)
@@ -85,9 +83,7 @@ def test_options_of_translations_are_refused_for_a_parser_and_the_other_way_roun
     assert "is a parser" in place.refused("align", *at, *files)
 
 
-def test_a_given_tree_has_the_log_probability_of_its_linearised_text(
-    parser: Run, tree_data: PreparedData
-):
+def test_a_given_tree_has_the_log_probability_of_its_linearised_text(parser, tree_data):
     lines, golds = (side[:5] for side in tree_data.text("test")[:2])
     with Translator.load(parser, device="cpu", tokenized=True) as translator:
         scored = list(translator.score_given(lines, golds))
@@ -99,9 +95,7 @@ def test_a_given_tree_has_the_log_probability_of_its_linearised_text(
             assert one.log_prob == pytest.approx(again.log_prob, abs=1e-4)
 
 
-def test_a_linearised_parser_returns_what_the_trees_are_restored_from(
-    parser: Run, tree_data: PreparedData
-):
+def test_a_linearised_parser_returns_what_the_trees_are_restored_from(parser, tree_data):
     lines = tree_data.text("test")[0]
     trees = Translator.load(parser, device="cpu", tokenized=True).translate(lines)
     texts = Translator.load(parser, device="cpu", linearised=True).translate(lines)
@@ -110,9 +104,7 @@ def test_a_linearised_parser_returns_what_the_trees_are_restored_from(
     ] == list(trees)
 
 
-def test_an_exported_parser_finds_the_same_trees(
-    parser: Run, tree_data: PreparedData, tmp_path: Path
-):
+def test_an_exported_parser_finds_the_same_trees(parser, tree_data, tmp_path):
     export(parser, tmp_path / "out", format="safetensors")
     lines = tree_data.text("test")[0]
     own, exported = (
@@ -123,7 +115,7 @@ def test_an_exported_parser_finds_the_same_trees(
 
 
 def test_a_run_on_trees_reports_f1_and_selects_the_best_by_it(
-    tiny_config: Config, tree_data: PreparedData, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tiny_config, tree_data, tmp_path, caplog
 ):
     config = changed(tiny_config, "train", best_metric="f1", valid_every=2)
     with caplog.at_level("INFO", logger="mtkit"):
@@ -157,7 +149,7 @@ def counting(
 
 
 def test_a_parser_that_counts_words_parses_alone_with_threads_and_in_an_ensemble(
-    counting: Path, tree_data: PreparedData
+    counting, tree_data
 ):
     lines = tree_data.text("test")[0]
     alone = Translator.load(counting, tokenized=True)
@@ -172,9 +164,7 @@ def test_a_parser_that_counts_words_parses_alone_with_threads_and_in_an_ensemble
         )
 
 
-def test_words_are_counted_by_the_parts_of_a_tree_that_are_words(
-    counting: Path, tree_data: PreparedData
-):
+def test_words_are_counted_by_the_parts_of_a_tree_that_are_words(counting, tree_data):
     weights = Run.open(counting).checkpoints()[-1].load_weights()
     src, tgt = tree_data.tokenizers()
     for tree in parse_trees(tree_data.text("test")[1], name="test"):
@@ -198,9 +188,7 @@ def test_a_model_reads_one_word_for_each_word_of_a_sentence(tree_data: PreparedD
     assert model_source(words[len(odd) :]) == " ".join(words[len(odd) :])
 
 
-def test_a_parser_that_counts_words_resumes_to_the_last_bit(
-    counting: Path, tree_data: PreparedData, tmp_path: Path
-):
+def test_a_parser_that_counts_words_resumes_to_the_last_bit(counting, tree_data, tmp_path):
     trainings = Trainings(Run.open(counting).config, tree_data, tmp_path)
     trainings.stopped("run", 3, interrupt)
     trainings.run("run")

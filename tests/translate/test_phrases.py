@@ -181,9 +181,7 @@ spelled = st.lists(st.integers(2, VOCAB - 1), min_size=1, max_size=3).map(tuple)
     st.integers(1, 3),
     st.booleans(),
 )
-def test_phrases_that_just_fit_are_all_placed(
-    phrases: list[Phrase], spare: int, beam_size: int, has_suffixes: bool
-):
+def test_phrases_that_just_fit_are_all_placed(phrases, spare, beam_size, has_suffixes):
     # A phrase that begins with the end of a word cannot follow another one.
     breaks = SUFFIX if has_suffixes else WORDS
     if has_suffixes:
@@ -223,7 +221,7 @@ def test_what_a_limit_cuts_off_has_its_phrases_and_comes_last():
 @pytest.mark.parametrize("beam_size", [1, 3])
 @pytest.mark.parametrize(("min_length", "no_repeat_ngram"), [(7, 0), (0, 1), (0, 2)])
 def test_phrases_go_with_prefixes_a_least_length_and_no_repeats(
-    min_length: int, no_repeat_ngram: int, beam_size: int
+    min_length, no_repeat_ngram, beam_size
 ):
     prefixes = [[2, 3], [], [4], [3, 3, 3], [2]]
     phrases = [phrase(3, 4), phrase(3, 4), phrase(2)]

@@ -85,9 +85,7 @@ def test_only_the_lines_that_lost_something_are_translated_again():
     assert fake.numbers == [1, 2, 3, 4, 5, 6, 3, 5]
 
 
-def test_a_line_is_copied_with_a_warning_if_the_model_makes_placeholders_up(
-    caplog: pytest.LogCaptureFixture,
-):
+def test_a_line_is_copied_with_a_warning_if_the_model_makes_placeholders_up(caplog):
     fake = FakeTranslator(word=lambda word: word.replace("two", "%d").replace("{x}", ""))
     assert translated(["one", " one {x} two "], fake) == ["one", "one {x} two"]
     assert [record.getMessage() for record in caplog.records] == [
@@ -95,9 +93,7 @@ def test_a_line_is_copied_with_a_warning_if_the_model_makes_placeholders_up(
     ]
 
 
-def test_a_translation_with_a_given_beginning_stays_with_a_warning(
-    caplog: pytest.LogCaptureFixture,
-):
+def test_a_translation_with_a_given_beginning_stays_with_a_warning(caplog):
     fake = FakeTranslator(word=lambda word: word.replace("{x}", ""))
     assert translated(["one {x} two"] * 2, fake, ["", "a"]) == ["one {x} two", "one  two"]
     (record,) = caplog.records

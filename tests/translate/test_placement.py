@@ -167,12 +167,7 @@ WEAK = "eins zwei drei vier"
     ],
 )
 def test_a_search_that_went_wrong_gives_the_draft_with_terms_in_their_places(
-    drafts: Drafts,
-    terms: dict[str, int | None],
-    prefix: str,
-    searched: str,
-    loss: float,
-    expected: str | None,
+    drafts, terms, prefix, searched, loss, expected
 ):
     drafts.text, drafts.words = WEAK, list(terms.values())
     encode = drafts.tokenizer.encode

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,7 +24,6 @@ from mtkit.base.errors import MtkitError
 from mtkit.base.sentences import LineFacts
 from mtkit.base.text import zstd
 from mtkit.cli import main
-from mtkit.run_folder import Run
 from mtkit.translate.doubts import IncompleteTranslations
 from mtkit.translate.resumable import ResumableOutput
 
@@ -88,7 +87,7 @@ def test_what_is_done_is_not_done_again(tmp_path: Path):
     ],
 )
 def test_the_output_is_that_of_all_windows_and_compressed_if_its_name_ends_so(
-    ending: str, decompress: Callable[[bytes], bytes], tmp_path: Path
+    ending, decompress, tmp_path
 ):
     first, second = tmp_path / f"first{ending}", tmp_path / f"second{ending}"
     stop_at(5, first)
@@ -126,9 +125,7 @@ def test_a_start_that_did_nothing_leaves_nothing(tmp_path: Path):
         (HOW, WINDOWS[:1], "started with more input"),
     ],
 )
-def test_something_else_is_never_mixed_in(
-    how: dict[str, str], windows: Windows, message: str, tmp_path: Path
-):
+def test_something_else_is_never_mixed_in(how, windows, message, tmp_path):
     stop_at(5, tmp_path / "out")
     with pytest.raises(MtkitError, match=message):
         ResumableOutput(tmp_path / "out", how).run(windows, upper)
@@ -154,9 +151,7 @@ def translate_in_short_windows(folder: Path, arguments: list[str]) -> None:
 
 # Each start has a number of workers of its own; the first is not killed.
 @pytest.mark.parametrize(("seed", "workers"), [(1, "112"), slow(1, "11111"), slow(2, "12122")])
-def test_a_killed_translation_resumes_to_the_same_output(
-    seed: int, workers: str, tiny_run: Run, tmp_path: Path
-):
+def test_a_killed_translation_resumes_to_the_same_output(seed, workers, tiny_run, tmp_path):
     lines = [f"one two {'three ' * (i % (5 + seed))}nine" if i % 7 else "" for i in range(300)]
     (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines))
 
@@ -206,9 +201,7 @@ def warned(
 
 
 @pytest.mark.parametrize("kind", ["none", "list", "missing", "part", "other job", "killed"])
-def test_warnings_of_an_earlier_start_count_once(
-    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
+def test_warnings_of_an_earlier_start_count_once(kind, tmp_path, caplog):
     caplog.set_level("INFO")
     parts = tmp_path / ".out.parts"
     warned(tmp_path / "out", caplog, stop=5)

@@ -29,9 +29,7 @@ def step_by_step(translator: Translator, source: str, translation: str) -> list[
     return found
 
 
-def test_given_translations_score_what_the_steps_of_the_search_give_them(
-    translator: Translator,
-):
+def test_given_translations_score_what_the_steps_of_the_search_give_them(translator):
     sources = [line for line in numbers(20) if line]
     targets = [line for line in numbers(20, seed=7) if line]
     for batch_tokens in (1, 4096):
@@ -69,9 +67,7 @@ def test_what_the_search_found_scores_what_it_reported(ending_run: Run, tiny_dat
                 assert getattr(ours, name) == wanted
 
 
-def test_any_line_can_be_scored_in_order_and_blank_ones_as_they_are_translated(
-    translator: Translator,
-):
+def test_any_line_can_be_scored_in_order_and_blank_ones_as_they_are_translated(translator):
     backwards = HOSTILE[::-1]
     found = list(translator.score_given(HOSTILE, backwards))
     assert len(found) == len(HOSTILE)
@@ -87,9 +83,7 @@ def test_any_line_can_be_scored_in_order_and_blank_ones_as_they_are_translated(
 
 
 @pytest.mark.parametrize("engine", ["torch", *([] if native.available() else ["native"])])
-def test_forced_decoding_gives_what_scoring_gives_whatever_is_beside_it(
-    untrained: Run, engine: str
-):
+def test_forced_decoding_gives_what_scoring_gives_whatever_is_beside_it(untrained, engine):
     translator = loaded(untrained, engine)
     # Two sentences are one text here, and a blank one has nothing.
     sources = ["one two. three four.", "", *numbers(8)]

@@ -67,9 +67,7 @@ def test_a_beam_as_wide_as_the_table_finds_what_enumeration_finds(alpha: float):
 
 
 @pytest.mark.parametrize("width", [1, 16])
-def test_a_token_that_only_a_prefix_may_have_is_certain_and_counts_for_the_length(
-    width: int,
-):
+def test_a_token_that_only_a_prefix_may_have_is_certain_and_counts_for_the_length(width):
     vocab, limit, tag = 4, 4, 3
     tables = list(range(12))
     constraints = Constraints(prefixes=[[tag]] * len(tables), forbidden=[tag])
@@ -372,7 +370,7 @@ def test_the_tokens_that_a_filter_leaves_keep_their_proportions(sampling: Sampli
 @pytest.mark.parametrize("sampling", [Sampling(top_k=20), Sampling(top_p=0.7), Sampling(2.0, 30)])
 @pytest.mark.parametrize("at_once", [1, 2**18])
 def test_many_rows_of_many_tokens_are_drawn_as_one_row_in_plain_python(
-    sampling: Sampling, at_once: int, monkeypatch: pytest.MonkeyPatch
+    sampling, at_once, monkeypatch
 ):
     monkeypatch.setattr("mtkit.translate.search.independent.DRAWN_AT_ONCE_CPU", at_once)
     # The nucleus of some rows is larger than what is looked at first.

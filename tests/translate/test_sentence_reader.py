@@ -82,18 +82,14 @@ def test_the_samples_of_sentences_are_compared_sentence_by_sentence(exact: Trans
     assert one.score / 2 <= both.score <= (one.score + 100) / 2
 
 
-def test_a_long_sentence_is_cut_with_a_warning_that_names_its_line(
-    translator: Translator, caplog: pytest.LogCaptureFixture
-):
+def test_a_long_sentence_is_cut_with_a_warning_that_names_its_line(translator, caplog):
     by_sentence = changed_to(translator, split_sentences=True)
     assert len(list(by_sentence.translate(["one", "One two. " + "nine " * 200]))) == 2
     (record,) = caplog.records
     assert record.getMessage().startswith("line 2: cut from")
 
 
-def test_the_translations_of_a_line_of_several_sentences_have_falling_scores(
-    translator: Translator,
-):
+def test_the_translations_of_a_line_of_several_sentences_have_falling_scores(translator):
     def sentence(text: str, log_prob: float, tokens: int) -> Translation:
         return Translation(
             text,
@@ -113,9 +109,7 @@ def test_the_translations_of_a_line_of_several_sentences_have_falling_scores(
 
 
 @pytest.mark.parametrize("prefix", ["acht", "acht. neun", "acht. neun. null", "acht neun."])
-def test_the_translation_of_several_sentences_begins_as_it_is_forced_to(
-    prefix: str, translator: Translator
-):
+def test_the_translation_of_several_sentences_begins_as_it_is_forced_to(prefix, translator):
     by_sentence = changed_to(translator, split_sentences=True)
     lines = ["One two. Three four. Five six.", "Nine."]
     first, second = by_sentence.translate(lines, prefixes=[prefix, ""])
@@ -183,7 +177,7 @@ def with_lines(run: Run, lines: LineFacts | None, **decode: Any) -> Run:
     ],
 )
 def test_lines_are_split_if_the_training_lines_were_single_sentences(
-    lines: LineFacts | None, setting: bool | str, splits: bool, untrained: Run
+    lines, setting, splits, untrained
 ):
     run = with_lines(untrained, lines, split_sentences=setting)
     held = Translator.load(run, device="cpu")

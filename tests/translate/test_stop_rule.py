@@ -19,7 +19,6 @@ from support.score_tables import BOS, EOS, Prefixes, log_probs, step_of
 from support.translators import loaded
 from torch import Tensor
 
-from mtkit.run_folder import Run
 from mtkit.search_settings import Constraints, Hypothesis, SearchSettings
 from mtkit.translate.requests import Sentence
 from mtkit.translate.search.beam import beam_search
@@ -210,9 +209,7 @@ def test_while_one_hypothesis_is_ahead_those_behind_it_stay(block: int):
         *(("exact", False, "exact"), ("likely", True, "likely")),
     ],
 )
-def test_auto_is_likely_only_where_speed_counts(
-    engine: str, setting: str, exact: bool, expected: str, untrained: Run
-):
+def test_auto_is_likely_only_where_speed_counts(engine, setting, exact, expected, untrained):
     config = untrained.config.decode.model_copy(update={"stop": setting})
     with loaded(untrained, engine, config=config, exact=exact) as translator:
         assert translator.decoder.settings([Sentence(1, [5])]).stop == expected

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 from conftest import ENGLISH, slow
-from support.command_line import Place
 from support.forked import PIPE, Forked, run_mtkit
 from support.translators import HOSTILE, loaded, numbers, with_batches_of
 
@@ -71,9 +70,7 @@ def test_nothing_in_is_nothing_out(translator: Translator):
     assert list(translator.translate_windows([Window(1, [])])) == [(Window(1, []), [])]
 
 
-def test_a_line_too_long_is_cut_with_a_warning_that_names_it(
-    translator: Translator, caplog: pytest.LogCaptureFixture
-):
+def test_a_line_too_long_is_cut_with_a_warning_that_names_it(translator, caplog):
     ids = translator.tokenizer.encode("nine " * 200)
     cut = translator.tokenizer.decode(ids[:59])
     found = list(translator.translate(["one", "", "nine " * 200, "two"]))
@@ -111,9 +108,7 @@ def assert_as_alone(
 
 
 @pytest.mark.parametrize("batch_tokens", [1, slow(7), slow(40), slow(300), 100_000])
-def test_text_and_score_do_not_depend_on_the_size_of_the_batch(
-    batch_tokens: int, translator: Translator, alone: dict[str, tuple[str, float]]
-):
+def test_text_and_score_do_not_depend_on_the_size_of_the_batch(batch_tokens, translator, alone):
     assert_as_alone(with_batches_of(translator, batch_tokens), list(alone), alone)
 
 
@@ -130,9 +125,7 @@ def test_a_gpu_gets_larger_batches(untrained: Run):
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_text_and_score_do_not_depend_on_the_order(
-    seed: int, translator: Translator, alone: dict[str, tuple[str, float]]
-):
+def test_text_and_score_do_not_depend_on_the_order(seed, translator, alone):
     lines = list(alone)
     random.Random(seed).shuffle(lines)
     assert_as_alone(translator, lines, alone)
@@ -157,9 +150,7 @@ def test_translating_leaves_the_model_as_it_was(translator: Translator):
 
 
 @pytest.mark.parametrize("text", ["one two", b"one two"])
-def test_a_string_instead_of_a_list_of_lines_is_refused_at_once(
-    text: str | bytes, translator: Translator
-):
+def test_a_string_instead_of_a_list_of_lines_is_refused_at_once(text, translator):
     lines: Any = text
     for call in (
         lambda: translator.translate(lines),
@@ -209,9 +200,7 @@ def started(run: Run, *arguments: str) -> Forked:
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_a_line_is_answered_before_the_next_is_written(
-    workers: str, untrained: Run, translator: Translator
-):
+def test_a_line_is_answered_before_the_next_is_written(workers, untrained, translator):
     lines = ["one two three", "", "nine"]
     expected = list(translator.translate(lines))
     with started(untrained, "--workers", workers) as process:
@@ -248,9 +237,7 @@ def test_a_reader_that_leaves_ends_it_quietly(untrained: Run):
     assert "Error" not in err
 
 
-def test_an_output_file_is_whole_and_has_numbered_rows_of_the_best(
-    untrained: Run, translator: Translator, place: Place
-):
+def test_an_output_file_is_whole_and_has_numbered_rows_of_the_best(untrained, translator, place):
     lines = ["one", "", "two three"]
     place.write("in.txt", "".join(f"{line}\n" for line in lines))
     place.write("out.txt", "old\n")
@@ -270,9 +257,7 @@ def test_an_output_file_is_whole_and_has_numbered_rows_of_the_best(
 
 
 @pytest.mark.parametrize("existing", [None, "old\n"])
-def test_an_error_in_the_middle_leaves_no_output_file_or_the_old_one(
-    existing: str | None, untrained: Run, place: Place
-):
+def test_an_error_in_the_middle_leaves_no_output_file_or_the_old_one(existing, untrained, place):
     source, target = place.folder / "in.txt", place.folder / "out.txt"
     source.write_bytes(b"one\n" * 9 + b"\xff\n" + b"two\n")
     if existing:

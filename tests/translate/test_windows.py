@@ -59,9 +59,7 @@ def fake(request: pytest.FixtureRequest, translator: Translator) -> Iterator[Tra
         yield held
 
 
-def test_the_order_of_lines_prefixes_and_windows_is_kept(
-    fake: Translator, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_order_of_lines_prefixes_and_windows_is_kept(fake, monkeypatch):
     monkeypatch.setattr("mtkit.translate.reading.WINDOW_LINES", 7)
     monkeypatch.setattr("mtkit.translate.decoding.MIN_BATCH_TOKENS", 10)
     lines = [f"one {'two ' * (i * 7 % 9)}nine" if i % 5 else "" for i in range(40)]
@@ -98,9 +96,7 @@ def test_every_window_is_answered_before_more_is_read_than_an_empty_one(fake: Tr
 
 @pytest.mark.parametrize("kind", [AtOnce, Threaded, Stuck])
 @pytest.mark.parametrize(("first", "rest"), [("one two", "one two"), ("", ""), ("one two", "")])
-def test_memory_is_bounded_by_a_few_windows(
-    first: str, rest: str, kind: Any, translator: Translator
-):
+def test_memory_is_bounded_by_a_few_windows(first, rest, kind, translator):
     taken = 0
 
     def windows() -> Iterator[Window]:
@@ -129,9 +125,7 @@ def test_an_error_of_the_input_comes_after_the_windows_before_it(fake: Translato
 
 
 @pytest.mark.parametrize("kind", [Stuck, Failing])
-def test_after_an_error_or_a_cancelled_translation_nothing_is_left_to_decode(
-    kind: Any, translator: Translator
-):
+def test_after_an_error_or_a_cancelled_translation_nothing_is_left_to_decode(kind, translator):
     batches: list[PendingBatch] = []
     with with_decoder(translator, kind) as held:
         plan = held.decoder.plan
