@@ -1,7 +1,5 @@
 """Word alignments from attention weights."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

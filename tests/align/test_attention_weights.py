@@ -1,7 +1,5 @@
 """Attention weights of given pairs."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Word alignments: the Pharaoh format, symmetrisation and the alignment error rate."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

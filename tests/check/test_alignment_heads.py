@@ -1,7 +1,5 @@
 """The heads that align words, chosen by the lexicon of a run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

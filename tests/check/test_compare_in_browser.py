@@ -1,7 +1,5 @@
 """The page that compares systems in a browser: what readers see and do."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The page that compares systems: what it has of scores, lines and findings."""
 
-from __future__ import annotations
-
 import json
 import tracemalloc
 from typing import Any

@@ -1,7 +1,5 @@
 """The confidence: a forecast of the chrF."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Omissions and additions, by a lexicon."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

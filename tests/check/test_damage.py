@@ -1,7 +1,5 @@
 """What shows that a translation is damaged, and what looks like it and is right."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 

@@ -1,7 +1,5 @@
 """What is learned from a sample of pairs, also if some of them are wrong."""
 
-from __future__ import annotations
-
 import itertools
 import random
 

@@ -1,7 +1,5 @@
 """The lexicon: which words translate each other."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

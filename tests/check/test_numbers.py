@@ -1,7 +1,5 @@
 """Numbers are compared by value, in digits and in words."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from pathlib import Path

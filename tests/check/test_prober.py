@@ -1,7 +1,5 @@
 """What a model is asked beside its translation."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Blocks of pairs, and the table of findings that is sorted outside of memory."""
 
-from __future__ import annotations
-
 import errno
 import gzip
 import random

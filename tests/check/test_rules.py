@@ -1,7 +1,5 @@
 """What the rules find, with planted faults, and what they leave alone."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import re

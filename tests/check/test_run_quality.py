@@ -1,7 +1,5 @@
 """What a run knows of its translations: how it is fitted, stored and read."""
 
-from __future__ import annotations
-
 import logging
 import shlex
 import subprocess

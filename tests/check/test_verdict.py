@@ -1,7 +1,5 @@
 """What the forecasts of a text say of it."""
 
-from __future__ import annotations
-
 import pytest
 
 from mtkit.check.model.confidence import FEATURES, Forecast, Quality, Tenth

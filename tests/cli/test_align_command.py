@@ -1,7 +1,5 @@
 """`mtkit align`, `mtkit translate --alignments` and `mtkit score-alignments`."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

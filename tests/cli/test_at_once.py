@@ -1,7 +1,5 @@
 """Two processes that write the same thing at once: one does, the other is refused in one line."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import signal

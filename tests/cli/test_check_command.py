@@ -1,7 +1,5 @@
 """`mtkit check`: what it prints and writes, and how each mistake ends."""
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import json

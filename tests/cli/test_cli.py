@@ -1,7 +1,5 @@
 """What all commands have in common: help, wrong usage, and the program as a process."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """`mtkit compare`: what it writes where, and how each mistake ends."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

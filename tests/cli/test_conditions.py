@@ -1,7 +1,5 @@
 """Commands whose streams are closed, full or of another encoding, and files of odd names."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """`mtkit inspect`: what it writes where, and how each mistake ends."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

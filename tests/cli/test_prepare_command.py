@@ -1,7 +1,5 @@
 """`mtkit prepare`: what it prints where, and how each mistake ends."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`mtkit score`: what it prints where, and how each mistake ends."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

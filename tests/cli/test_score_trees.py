@@ -1,7 +1,5 @@
 """`mtkit score-trees`: of a parser and of files; what does not match is refused by line."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """What `mtkit serve` refuses, and what it says when it is ready."""
 
-from __future__ import annotations
-
 import shutil
 import socket
 import sys

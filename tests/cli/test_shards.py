@@ -1,7 +1,5 @@
 """`--shard I/N` of translate and align: the parts of a file, which together are the whole."""
 
-from __future__ import annotations
-
 import gzip
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`mtkit train`: what it prints where, and how each mistake ends."""
 
-from __future__ import annotations
-
 import logging
 import re
 import shutil

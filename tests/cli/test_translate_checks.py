@@ -1,7 +1,5 @@
 """`mtkit translate --check`, `--findings` and `--reject`; `mtkit check --run`."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import json

@@ -1,7 +1,5 @@
 """`mtkit translate` beyond lines of text: JSON, several runs, sentences, a person at a terminal."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

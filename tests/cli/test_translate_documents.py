@@ -1,7 +1,5 @@
 """`mtkit translate` with documents; `--check`, `--findings` and `--reject` with `--format html`."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import lzma

@@ -1,7 +1,5 @@
 """`mtkit translate --glossary`."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`mtkit translate --format html`."""
 
-from __future__ import annotations
-
 import html
 import random
 import re

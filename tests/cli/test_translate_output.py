@@ -1,7 +1,5 @@
 """`mtkit translate`: what it prints where, and how each mistake ends."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import shutil

@@ -1,7 +1,5 @@
 """What `mtkit translate` copies of plain text, and the formats that it notes."""
 
-from __future__ import annotations
-
 import json
 import logging
 

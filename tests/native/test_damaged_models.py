@@ -1,7 +1,5 @@
 """Damaged weights and impossible requests are refused; the native engine never crashes."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 The plain kernels are C++ without vector instructions; the others must give the same bits.
 """
 
-from __future__ import annotations
-
 import ctypes
 import itertools
 import platform

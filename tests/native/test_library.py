@@ -1,7 +1,5 @@
 """A file that is not the native engine of this machine is named; it never ends the process."""
 
-from __future__ import annotations
-
 import os
 import struct
 import sys

@@ -1,7 +1,5 @@
 """The native engine as a library: large settings, and the memory of models and batches."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 from dataclasses import replace

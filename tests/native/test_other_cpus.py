@@ -1,7 +1,5 @@
 """The engine compiled for another CPU, and run in an emulator, gives what it gives here."""
 
-from __future__ import annotations
-
 import ctypes
 import importlib.util
 import os

@@ -1,7 +1,5 @@
 """The native tests with an engine that checks every address and every operation of C++."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which settings of a search the native engine is given."""
 
-from __future__ import annotations
-
 import ctypes
 from dataclasses import fields, replace
 from typing import Any

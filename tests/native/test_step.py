@@ -1,7 +1,5 @@
 """The encoder and the decoding step of the native engine, against PyTorch."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The attention to the source that the native engine gives, against PyTorch."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Sequence

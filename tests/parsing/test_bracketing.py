@@ -1,7 +1,5 @@
 """The scores of trees: evalb's, worked by hand, and by another program."""
 
-from __future__ import annotations
-
 import random
 import re
 import warnings

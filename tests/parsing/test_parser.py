@@ -1,7 +1,5 @@
 """The tokens of a parser that are words."""
 
-from __future__ import annotations
-
 import pytest
 
 from mtkit.base.errors import MtkitError

@@ -1,7 +1,5 @@
 """Bracketed trees: read, linearised, and restored from whatever a model wrote."""
 
-from __future__ import annotations
-
 import gzip
 import random
 from itertools import pairwise

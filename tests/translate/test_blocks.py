@@ -1,7 +1,5 @@
 """Searches in blocks of steps, as on a GPU, find the same hypotheses as in single steps."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What a decoding step asks of a GPU, counted without one: kernels, casts, waits and copies."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

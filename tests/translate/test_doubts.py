@@ -1,7 +1,5 @@
 """Translations that are probably incomplete are named in one line."""
 
-from __future__ import annotations
-
 import pytest
 
 from mtkit.base.sentences import LineFacts

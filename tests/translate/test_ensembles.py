@@ -1,7 +1,5 @@
 """Several models, and a vocabulary for each side."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from conftest import random_run

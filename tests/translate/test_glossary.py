@@ -1,7 +1,5 @@
 """Glossaries: reading them, finding their terms, and translations that contain every one."""
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import logging

@@ -1,7 +1,5 @@
 """Hostile input: whatever is in a line, it is one line, and the program goes on."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -1,7 +1,5 @@
 """Steps of the decoder against the whole model, and ensembles."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

@@ -1,7 +1,5 @@
 """Weights that compute no numbers are refused, and a line without a translation is named."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """HTML in, HTML out: every tag is there once, nested as it was."""
 
-from __future__ import annotations
-
 import html
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Whole documents of HTML: every tag stays where it was among the others, and lines stay lines."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

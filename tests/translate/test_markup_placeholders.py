@@ -1,7 +1,5 @@
 """Placeholders of programs in HTML: none is lost, none is made up."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections import Counter

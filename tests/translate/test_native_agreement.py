@@ -1,7 +1,5 @@
 """Translations of the native engine: those of PyTorch, and the same bits in any batch."""
 
-from __future__ import annotations
-
 import random
 import re
 from typing import Any

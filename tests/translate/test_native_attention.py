@@ -1,7 +1,5 @@
 """Word alignments with the native engine, which are those of PyTorch."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from support.translators import loaded, numbers

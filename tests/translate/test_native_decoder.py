@@ -1,7 +1,5 @@
 """What is around the native engine: when it is chosen, its threads, its end, and no PyTorch."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """A parser: sentences in, trees out, one per line, over exactly the words of the sentence."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Constrained beam search, against enumeration of all outputs that contain the phrases."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 

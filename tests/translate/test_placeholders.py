@@ -1,7 +1,5 @@
 """Placeholders and addresses in plain text: none is lost, and other lines stay as they are."""
 
-from __future__ import annotations
-
 import html
 import re
 from typing import cast

@@ -1,7 +1,5 @@
 """Where the terms of a glossary go."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

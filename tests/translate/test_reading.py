@@ -1,7 +1,5 @@
 """Lines are read in windows, in bounded memory."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """A long translation that is stopped, killed, or resumed by mistake."""
 
-from __future__ import annotations
-
 import bz2
 import contextlib
 import gzip

@@ -1,7 +1,5 @@
 """Sampling translations, and minimum Bayes risk decoding."""
 
-from __future__ import annotations
-
 import pytest
 from sacrebleu.metrics import CHRF
 from support.translators import changed_to, numbers, texts_of

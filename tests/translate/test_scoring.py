@@ -1,7 +1,5 @@
 """The log-probabilities of given translations."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from support.translators import HOSTILE, ids_of, loaded, numbers, with_batches_of

@@ -1,7 +1,5 @@
 """Beam search, against enumeration and against a search that never stops early; sampling."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter

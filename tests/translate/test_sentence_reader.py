@@ -1,7 +1,5 @@
 """Lines of several sentences."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 from pathlib import Path

@@ -3,8 +3,6 @@
 Those search one sentence, with lists of hypotheses, and the rules are written out in them.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Translating: one line in, one line out, in order, whatever the neighbours."""
 
-from __future__ import annotations
-
 import random
 import re
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Windows of lines: their order, how many are read in advance, and errors between them."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
