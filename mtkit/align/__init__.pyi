@@ -7,7 +7,6 @@ from .aligner import (
     choose_heads as choose_heads,
     default_heads as default_heads,
     heads_of as heads_of,
-    tune_heads as tune_heads,
 )
 from .attention_weights import (
     LayerWeights as LayerWeights,

@@ -19,7 +19,7 @@ import logging
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
@@ -49,7 +49,7 @@ from mtkit.run_folder import ALIGNMENT, Run
 from mtkit.tokenizer import EOS_ID, SpannedIds, Vocabularies
 
 if TYPE_CHECKING:
-    from mtkit.model import Transformer
+    pass
 
 log = logging.getLogger(__name__)
 
@@ -58,8 +58,6 @@ Step = Literal["prediction", "input"]
 
 # The most heads that are chosen; on Multi30k four were the best.
 MAX_HEADS = 8
-# The most words on a side of a pair, because the attention of all heads is kept in memory.
-MAX_WORDS = 100
 _AGAIN = "delete it; mtkit check --fit chooses heads again"
 
 
@@ -387,50 +385,6 @@ class Aligner:
             mean = np.add.reduceat(by_source, tgt.starts, axis=0) / counts[:, None]
             attentions.append(WordAttention(mean, src.indices, tgt.indices))
         return attentions
-
-
-def tune_heads(
-    run: Run,
-    model: Transformer,
-    aligner: Callable[[list[AlignmentHead]], Aligner],
-    pairs: Sequence[tuple[str, str]],
-    golds: Sequence[Gold],
-    *,
-    name: str,
-    kind: str,
-) -> None:
-    """Choose the heads that agree best with links of some pairs, and store them in the run.
-
-    Nothing is chosen if no pair that is short enough has a sure link.
-
-    Args:
-        aligner: makes an aligner with these heads.
-        golds: the links of each pair.
-        name: what the links are called in messages.
-        kind: the `reference` of the settings.
-    """
-    usable = [
-        (*pair, gold)
-        for pair, gold in zip(pairs, golds, strict=True)
-        if all(0 < len(line.split()) <= MAX_WORDS for line in pair)
-    ]
-    if not any(gold.sure for _, _, gold in usable):
-        return
-    sources, targets, used = map(list, zip(*usable, strict=True))
-    every, default = aligner(all_heads(model.config)), default_heads(model.config)
-    choice = choose_heads(every, sources, targets, used, default=default)
-    AlignmentSettings(
-        heads=choice.heads, error_rate=choice.error_rate, pairs=len(used), reference=kind
-    ).save(run.path)
-    log.info(
-        "%s: stored the heads %s; alignment error rate %.1f to %s (%d pairs), before %.1f",
-        run.path,
-        ", ".join(map(str, choice.heads)),
-        100 * choice.error_rate,
-        name,
-        len(used),
-        100 * choice.default_error_rate,
-    )
 
 
 class HeadChoice(NamedTuple):

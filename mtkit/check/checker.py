@@ -54,13 +54,7 @@ class Decoded:
 
 @dataclass(frozen=True)
 class Checked:
-    """What was found in a pair.
-
-    Attributes:
-        findings: in the order of `KINDS`.
-        confidence: a forecast of the chrF of the translation, 0 to 100; None if there is none.
-        verdict: of a text of lines, sentences about all of them.
-    """
+    """The findings for a pair by `KINDS`, its forecast of chrF, and sentences about a text."""
 
     findings: tuple[Finding, ...]
     confidence: float | None = None
@@ -96,10 +90,7 @@ class Checker:
     fitted_to: str = ""
 
     def check(self, source: str, translation: str, decoded: Decoded | None = None) -> Checked:
-        """The findings for a pair, and its confidence.
-
-        They are found without invisible characters, and are about characters as they were given.
-        """
+        """The findings for a pair, about characters as they were given, and its confidence."""
         known = None if decoded is None else decoded.covered
         src, tgt, pair = known or self.cover(source, translation)
         # The lexicon of a run knows more words of the language than the facts do.
@@ -148,10 +139,7 @@ class Checker:
         return confidence
 
     def _unknown(self, source: Text) -> Iterator[Finding]:
-        """The characters that the vocabulary lacks in its normal form.
-
-        Those of tags and placeholders are not meant.
-        """
+        """The characters that the vocabulary lacks in its normal form, but for those of tags."""
         lacking = [
             character
             for character in dict.fromkeys(unicodedata.normalize("NFKC", source.plain))

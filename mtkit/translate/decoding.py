@@ -200,10 +200,7 @@ class Backend:
         self.decode([Sentence(1, [])], 1)
 
     def _check_weights(self) -> None:
-        """Refuse weights that give nothing a probability.
-
-        All sources end as an empty one does: where that has no hypothesis, no other has one.
-        """
+        """Refuse weights that give nothing a probability, not even the end of an empty source."""
         settings = replace(self.settings([]), max_lengths=[2], constraints=None)
         if not self.search([Sentence(1, [])], settings, n_best=1)[0]:
             raise MtkitError(f"{self.weights}: {NO_NUMBERS}")

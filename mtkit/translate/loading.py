@@ -111,10 +111,7 @@ def check_combination(config: DecodeConfig, task: Task, glossary: Glossary | Non
 
 @functools.lru_cache(maxsize=64)
 def note_weights(run: Run, description: str) -> None:
-    """Say which weights of an open run are used; once, however often it is loaded.
-
-    A run in a folder that is being written has no name yet that the user knows.
-    """
+    """Say once which weights of a run are used, unless its folder is being written."""
     if not is_unfinished(run.path):
         log.info("%s: %s", run.path, description)
 

@@ -44,12 +44,7 @@ class _Search:
 
 
 class Sampler(_Search):
-    """Samples translations.
-
-    Args:
-        count: samples of each line.
-        top_p, top_k: of the sampling.
-    """
+    """Samples `count` translations of each line."""
 
     def __init__(self, translator: Translator, *, count: int, top_p: float, top_k: int) -> None:
         changes = {"sample": True, "mbr_samples": 0, "temperature": 1.0, "seed": 1}
@@ -57,10 +52,7 @@ class Sampler(_Search):
         self._count = count
 
     def draw(self, lines: Sequence[str]) -> list[list[Translation]]:
-        """The samples of each line. They depend on the text of its sentences alone.
-
-        A line that is copied, such as a number, has one.
-        """
+        """The samples of each line, by its text alone; one that is copied has one."""
         window = Window(1, list(lines))
         # All have one number, and so the same random numbers, wherever they are.
         read = [[replace(s, number=1) for s in line] for line in self._reader.read(window)]

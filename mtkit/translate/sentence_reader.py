@@ -83,10 +83,7 @@ class SentenceReader:
         return [list(itertools.islice(rest, len(of_line))) for of_line in spans]
 
     def encode(self, lines: Sequence[str], numbers: Iterable[int]) -> list[list[int]]:
-        """Ids of each line without EOS, with the language tag of the target if there is one.
-
-        Longer lines are cut to the limit, with a warning. A blank line has no ids.
-        """
+        """Ids of each line without EOS, with its tag, cut with a warning; none if blank."""
         encoded = self._encode(lines)
         for number, ids in zip(numbers, encoded, strict=True):
             self._truncate(ids, place_of(number, None))
@@ -161,10 +158,7 @@ class SentenceReader:
         translations: Sequence[Sequence[Translation] | None],
         doubts: IncompleteTranslations | None = None,
     ) -> list[Translation]:
-        """The translations of a line, from those of each of its sentences, which are checked.
-
-        `translations` has None for a sentence that was not decoded.
-        """
+        """The translations of a line; `translations` has None where nothing was decoded."""
         results = list(map(self.results, sentences, translations))
         for sentence, (best, *_) in zip(sentences, results, strict=True):
             check_sentence(sentence, best, doubts)
@@ -173,10 +167,7 @@ class SentenceReader:
     def join(
         self, sentences: Sequence[Sentence], translations: Sequence[list[Translation]]
     ) -> list[Translation]:
-        """The translations of a line.
-
-        The k-th translation of a line has the k-th of each sentence, or the last if it has fewer.
-        """
+        """The translations of a line: the k-th has the k-th, or the last, of each sentence."""
         if len(translations) == 1:
             return translations[0]
         return [

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
-from mtkit.align import Gold, Link, Spans, tune_heads, word_spans, words_of_subwords
+from mtkit.align import (
+    AlignmentSettings,
+    Gold,
+    Link,
+    Spans,
+    all_heads,
+    choose_heads,
+    default_heads,
+    word_spans,
+    words_of_subwords,
+)
 from mtkit.check.model.lexicon import Lexicon
 from mtkit.check.rules.marks import Text, is_unspaced
 from mtkit.run_folder import ALIGNMENT, Run
 from mtkit.translate import Translator
 
+log = logging.getLogger(__name__)
+
 # Pairs that are aligned. On Multi30k, 100 chose the same head of `small` as 1,000.
 MAX_PAIRS = 300
+# The most words on a side of a pair, because the attention of all heads is kept in memory.
+MAX_WORDS = 100
 
 
 def tune_to_lexicon(
@@ -25,19 +40,30 @@ def tune_to_lexicon(
     is_chosen = run.config.train.guided_alignment or (run.path / ALIGNMENT).exists()
     if is_chosen or is_unspaced(translator.src_lang) or is_unspaced(translator.tgt_lang):
         return
-    pairs = pairs[:MAX_PAIRS]
-    golds = [gold_of(lexicon, *pair) for pair in pairs]
-    if any(gold.sure for gold in golds):
-        heads = translator.model, translator.aligner
-        tune_heads(run, *heads, pairs, golds, name="the lexicon", kind="lexicon")
+    linked = [
+        (*pair, gold_of(lexicon, *pair))
+        for pair in pairs[:MAX_PAIRS]
+        if all(0 < len(line.split()) <= MAX_WORDS for line in pair)
+    ]
+    if not any(gold.sure for _, _, gold in linked):
+        return
+    sources, targets, golds = map(list, zip(*linked, strict=True))
+    model = translator.model.config
+    every = translator.aligner(all_heads(model))
+    heads, error_rate, before = choose_heads(
+        every, sources, targets, golds, default=default_heads(model)
+    )
+    AlignmentSettings(
+        heads=heads, error_rate=error_rate, pairs=len(golds), reference="lexicon"
+    ).save(run.path)
+    log.info(
+        "%s: stored the heads %s; alignment error rate %.1f to the lexicon (%d pairs), before %.1f",
+        *(run.path, ", ".join(map(str, heads)), 100 * error_rate, len(golds), 100 * before),
+    )
 
 
 def gold_of(lexicon: Lexicon, source: str, target: str) -> Gold:
-    """The links of words that translate each other best, by the product of both probabilities.
-
-    Others are possible between words that have no such link, because the lexicon lacks frequent and
-    rare words.
-    """
+    """Sure links of words that translate each other best; others may be between the rest."""
     words = word_spans(source), word_spans(target)
     src, tgt = (_keys_of_words(*side) for side in zip((source, target), words, strict=True))
     best: dict[Link, float] = {}

@@ -52,10 +52,7 @@ OF_SAMPLES = (
 
 
 class Tenth(Record):
-    """A tenth of the validation set, by forecast: the mean forecast and the mean chrF.
-
-    Where they differ, later forecasts are corrected.
-    """
+    """The mean forecast and chrF of a tenth of the validation set, which correct forecasts."""
 
     forecast: float
     chrf: float
@@ -64,12 +61,9 @@ class Tenth(Record):
 class Quality(Record):
     """How good the forecasts of lines are that it was not fitted to.
 
-    Attributes:
-        lines: their number.
-        correlation: Spearman's, of forecasts and chrF.
-        baseline: that of the mean log-probability of a token alone.
-        error: the mean absolute error, in points of chrF.
-        tenths: those with the lowest forecasts first.
+    Spearman's correlation of forecasts and chrF, and as a baseline that of the mean log-
+    probability; the mean absolute error in points of chrF; and the tenths, the lowest forecasts
+    first.
     """
 
     lines: int
@@ -126,12 +120,7 @@ class Forecast(Linear):
 
     @classmethod
     def fit(cls, features: Sequence[Sequence[float]], chrf: Sequence[float]) -> Forecast:
-        """Fit it to translations, and measure it on them by cross-validation.
-
-        Args:
-            features: (n, features), those of `features_of`.
-            chrf: (n,), sentence chrF against the reference, 0 to 100.
-        """
+        """Fit it to (n, features) and chrF (n,), 0 to 100, and measure it on held-out folds."""
         x, y = np.array(features), np.array(chrf)
         forecasts = np.zeros(len(y))
         fold = np.arange(len(y)) % limits.FOLDS
@@ -148,11 +137,9 @@ class Forecast(Linear):
 
 
 def features_of(log_probs: Sequence[float], pair: PairCoverage) -> list[float]:
-    """The features of a translation, in the order of `FEATURES`.
+    """The features of a translation and its coverage, in the order of `FEATURES`.
 
-    Args:
-        log_probs: of each subword and of EOS, natural logarithm; at least one.
-        pair: its coverage.
+    The log-probabilities, in natural logarithm, are of each subword and of EOS; at least one.
     """
     ordered = sorted(log_probs)
     count = len(ordered)

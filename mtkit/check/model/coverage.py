@@ -135,11 +135,7 @@ _UNKNOWN = _Word((), (), _LOWEST_SHARE, 0.0)
 
 @dataclass
 class _Side:
-    """One side of the lexicon, with the log-odds of each class.
-
-    `known` and `others` are the shares of lines that have a word of this side, and of the other
-    one; `words` are those that occurred.
-    """
+    """One side of the lexicon: log-odds by class, and the shares of lines with each word."""
 
     entries: Entries
     known: Mapping[str, float]
@@ -211,12 +207,10 @@ class _Side:
 
 @dataclass(frozen=True)
 class PairCoverage:
-    """The coverage of both sides of a pair.
+    """The coverage of both sides, and the words of the source.
 
-    Attributes:
-        length: log of the length of the translation, in characters, over the usual one.
-        words: of the source.
-        marks: how many more punctuation marks the translation has.
+    The length is the log of that of the translation over the usual one, in characters; `marks` are
+    the punctuation marks that it has more.
     """
 
     src: SideCoverage
@@ -272,10 +266,7 @@ class Coverage:
         return self.settings.contrast is not None
 
     def shortened(self, src: Text, tgt: Text, pair: PairCoverage) -> str | None:
-        """A source without its words that seem not to be translated, if the model is to be asked.
-
-        It is near the limit of the lexicon, and where the mark at the end is missing.
-        """
+        """A source without words that seem lost, if the lexicon is unsure or a mark is missing."""
         if max(len(src.raw), len(tgt.raw)) > limits.MAX_CONTRASTED:
             return None
         is_near = self._excess("omission", pair) > -limits.MAX_DISTANCE

@@ -215,10 +215,7 @@ def _fit_forecasts(
     settings: CoverageSettings,
     valid: Sequence[Pair],
 ) -> tuple[Forecast | None, Forecast | None]:
-    """That of translations alone, and that of those with samples.
-
-    None if all translations are equally bad, as those of a model that learned nothing.
-    """
+    """That of translations alone, and with samples; None if all are equally bad."""
     sources, references = map(list, zip(*valid, strict=True))
     coverage = Coverage(lexicon, settings)
     # A blank line has no log-probabilities.

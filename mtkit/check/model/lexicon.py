@@ -30,12 +30,9 @@ Entries = dict[str, dict[str, float]]
 
 @dataclass(frozen=True)
 class Lexicon:
-    """The translations of words.
+    """For the key of a word of a side, the probability of each key of the other side.
 
-    Attributes:
-        src_to_tgt: for the key of a source word, the probability of each key of the target.
-        tgt_to_src: the same for the key of a target word.
-        src_shares, tgt_shares: of the keys of each side, the share of lines that have it.
+    The shares are of the lines that have a key.
     """
 
     src_to_tgt: Entries
@@ -65,10 +62,7 @@ class Lexicon:
         )
 
     def rows(self) -> list[str]:
-        """The rows of a file: a source key, a target key, and both probabilities.
-
-        A row with one key has the share of lines that have it.
-        """
+        """The rows of a file: two keys and both probabilities, or a key and its share."""
         rows = {(key, ""): (share, 0.0) for key, share in self.src_shares.items()}
         rows |= {("", key): (share, 0.0) for key, share in self.tgt_shares.items()}
         rows |= {
@@ -103,10 +97,7 @@ class Lexicon:
 
 
 def save_lexicons(path: Path, lexicons: Mapping[str, Lexicon]) -> None:
-    """Write one file of the lexicons of several target languages.
-
-    The rows of each follow a row with its language alone; those of the only one do not.
-    """
+    """Write one file of lexicons; with several, a row with its language begins each."""
     rows: list[str] = []
     for language, lexicon in lexicons.items():
         rows += [f"{language}\n"] if len(lexicons) > 1 else []
@@ -166,11 +157,7 @@ class _KeyLines:
 
 
 class _Cells:
-    """Pairs of a source key and a target key, and every pair of lines in which they are.
-
-    Attributes:
-        src, tgt: (cells,), the keys of each different cell that is in two pairs of lines or more.
-    """
+    """The keys of each cell, (cells,), in two pairs or more, and the pairs that they are in."""
 
     def __init__(self, src: Sequence[IntArray], tgt: Sequence[IntArray], n_tgt: int) -> None:
         sizes = [np.array([len(line) for line in side], np.int64) for side in (src, tgt)]

@@ -85,24 +85,14 @@ class Regression(Linear):
 
 
 def ridge(z: FloatArray, y: FloatArray) -> FloatArray:
-    """(features + 1,): the weights of a ridge regression, and its bias.
-
-    Args:
-        z: (n, features), standardised.
-        y: (n,).
-    """
+    """(features + 1,): weights and bias of a ridge regression on standardised (n, features)."""
     penalty = limits.RIDGE_PENALTY * len(y) / 1000 * np.eye(z.shape[1])
     bias = y.mean()
     return np.append(np.linalg.solve(z.T @ z + penalty, z.T @ (y - bias)), bias)
 
 
 def logistic(x: FloatArray, y: FloatArray) -> FloatArray:
-    """(features + 1,): the weights of a logistic regression with a small penalty, and its bias.
-
-    Args:
-        x: (n, features), standardised.
-        y: (n,), 0 or 1.
-    """
+    """(features + 1,): weights and bias of a logistic regression, with a small penalty."""
     x = x.clip(-limits.MAX_DEVIATIONS, limits.MAX_DEVIATIONS)
     x = np.column_stack([x, np.ones(len(x))])
     weights = np.zeros(x.shape[1])

@@ -25,11 +25,9 @@ _ADVICE = "run mtkit check --fit again, or delete it"
 
 
 class DirectionChecks(Record):
-    """What is known of a direction.
+    """What is known of a direction; coverage and forecast are None if there were too few pairs.
 
-    Attributes:
-        coverage, forecast: None if there were too few pairs to fit them.
-        thorough: the forecast of translations with samples beside them; None in older files too.
+    `thorough` forecasts translations with samples beside them; None in older files too.
     """
 
     facts: PairFacts
@@ -44,12 +42,7 @@ class DirectionChecks(Record):
 
 
 class RunChecks(Record):
-    """The content of `confidence.json`.
-
-    Attributes:
-        checkpoint: whose translations the forecasts were fitted to, in words.
-        lexicon: the checksum of the lexicon.
-    """
+    """The content of `confidence.json`, with the checkpoint, in words, and the checksum."""
 
     checkpoint: str
     lexicon: str
@@ -136,11 +129,7 @@ def save_checks(
 
 
 def warn_of_checkpoint(run: Run, *, fitted_to: str, used: str) -> None:
-    """Warn if the confidence of a run was fitted to another checkpoint than the one in use.
-
-    Args:
-        fitted_to, used: the checkpoints, in words.
-    """
+    """Warn if the confidence was fitted to another checkpoint than the one in use."""
     if fitted_to != used:
         log.warning(
             "%s: the confidence was fitted to %s, and %s is used; to fit it again: %s",
@@ -151,10 +140,7 @@ def warn_of_checkpoint(run: Run, *, fitted_to: str, used: str) -> None:
 def fit_command(
     run: Run, src_lang: str = "", tgt_lang: str = "", *, with_files: bool = False
 ) -> str:
-    """The command that fits the checks of a run to its data, or to files if it has none.
-
-    With files, a run of several languages needs these two.
-    """
+    """The command that fits the checks of a run, to files if it has no data."""
     if run.manifest.imported is None and not with_files:
         return f"mtkit check --fit --run {run.in_command}"
     command = f"mtkit check SRC TGT --fit --run {run.in_command}"

@@ -29,12 +29,7 @@ _CLOSING = " \t\u00a0\u202f\"'»«”“’‘)]}›*_"
 
 
 class LengthFacts(Record):
-    """The logarithm of target length over source length, of sources of similar length.
-
-    Attributes:
-        middle: the median.
-        below, above: one sigma on either side.
-    """
+    """Median and sigma of log(target length / source length), of sources of similar length."""
 
     middle: float
     below: float
