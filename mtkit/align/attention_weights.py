@@ -41,13 +41,7 @@ class LayerWeights:
 
 @dataclass(frozen=True)
 class AttentionWeights:
-    """Attention by the number of the layer, from 0.
-
-    Attributes:
-        encoder: self-attention of the encoder, S queries and S keys.
-        decoder: masked self-attention of the decoder, T queries and T keys.
-        cross: attention of the decoder to the encoder's output, T queries and S keys.
-    """
+    """Attention of encoder, decoder (masked) and decoder to source, by the layer, from 0."""
 
     encoder: dict[int, LayerWeights] = field(default_factory=dict)
     decoder: dict[int, LayerWeights] = field(default_factory=dict)

@@ -72,13 +72,9 @@ class Checked:
 class Checker:
     """Checks pairs of two languages; can be sent to other processes.
 
-    Attributes:
-        facts: of the languages and the corpus.
-        coverage: of a run; without it, omissions and additions are not found.
-        forecast: of a run; without it, there is no confidence.
-        thorough: the forecast of translations with samples.
-        alphabet: the characters that the vocabulary of a run has; empty if it has all.
-        fitted_to: of a run, the checkpoint that the forecast was fitted to, in words.
+    Of a run are the coverage, which finds omissions and additions, the forecasts of translations
+    and of those with samples, the characters of its vocabulary (empty if it has all), and the
+    checkpoint that the forecast was fitted to, in words.
     """
 
     facts: PairFacts

@@ -33,8 +33,7 @@ def score_alignments(
 ) -> None:
     """Print the alignment error rate (AER), precision and recall, in percent.
 
-    LINKS and --reference have the links of a pair on each line: 0-0 1-2 links the first words of
-    both texts, and the second word of the source with the third word of the target.
+    LINKS and --reference have the links of a pair on each line, such as 0-0 1-2.
     """
     from mtkit.align import score_links
     from mtkit.cli import tables

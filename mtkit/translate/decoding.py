@@ -56,15 +56,8 @@ USUAL_HYPOTHESES = 4
 class Backend:
     """Decodes batches of sentences; what `search` does depends on the engine.
 
-    Attributes:
-        capacity: number of batches that keep all threads busy.
-        threads: threads that may call `decode` at the same time.
-        device_type: where batches are decoded: `cpu`, or `cuda`.
-        needs_torch: whether PyTorch computes, which does so in one thread at a time.
-        weights: which weights these are, for a message; empty while they are trained.
-        checkpoint: which checkpoint of each run has them.
-        summary: the engine, its precision and its search, in words.
-        precision: of results; see `EngineChoice.precision_label`.
+    So many batches keep all threads busy, which may call `decode` at the same time, unless PyTorch
+    computes. The weights have a name unless they are trained, and the engine a summary in words.
     """
 
     capacity = 1

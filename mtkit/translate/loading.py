@@ -23,14 +23,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class LoadedRuns:
-    """What a translator needs of its runs, besides their weights.
+    """What a translator needs of its runs, if there are any, besides their weights.
 
-    Attributes:
-        config: with `split_sentences` decided by the training data.
-        src_prefix, tgt_prefix: ids that every source and every translation begins with: the
-            language tags of a multilingual model.
-        folders: the runs; none if their models are given.
-        max_target_tokens: of a translation with EOS; None without a limit.
+    `split_sentences` is decided by the training data. The prefixes are ids that every source and
+    every translation begins with, language tags. A translation may have a limit, with EOS.
     """
 
     vocabularies: Vocabularies

@@ -230,10 +230,7 @@ class Native(Backend):
 def backend_in_training(
     model: Transformer, runs: LoadedRuns, *, device: torch.device, threads: int
 ) -> Backend:
-    """What decodes with a model that is being trained, in float32 on a CPU.
-
-    There it is the native engine if it can, with a copy of the weights as they are now.
-    """
+    """What decodes with a model in training: the native engine with a copy of it, if it can."""
     engine = "torch" if runs.config.engine == "torch" else "auto"
     changes = {"engine": engine, "precision": "auto"}
     choice = choose(runs.config.model_copy(update=changes), device=device.type)

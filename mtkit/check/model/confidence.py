@@ -74,13 +74,10 @@ class Quality(Record):
 
 
 class Forecast(Linear):
-    """Forecasts the chrF of a translation.
+    """Forecasts the chrF of a translation; its quality is that of held-out lines.
 
-    Attributes:
-        low, high: of each feature, its range in the validation set; what is outside counts half,
-            because the relation was not seen there.
-        quality: of the forecasts on the validation set, each line by a model fitted to
-            other lines.
+    What is outside of the range of a feature in the validation set counts half, because the
+    relation was not seen there.
     """
 
     low: list[float]

@@ -87,10 +87,7 @@ def entity(source: str, translation: str) -> re.Match[str] | None:
 
 
 def capitals(src: Text, tgt: Text) -> str:
-    """What is wrong with the capitals of a translation; empty if nothing is.
-
-    Scripts without them have neither.
-    """
+    """What is wrong with the capitals of a translation; empty if nothing is."""
     source, translation = src.plain, tgt.plain
     has_small, has_capitals = not translation.isupper(), not translation.islower()
     if has_small == has_capitals:

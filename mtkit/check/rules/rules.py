@@ -58,7 +58,9 @@ def findings(src: Text, tgt: Text, facts: PairFacts, *, knows_words: bool = Fals
     is_in_digits = has_digit(src.plain) or has_digit(tgt.plain)
     if is_in_digits or not single_words(src.language).keys().isdisjoint(src.words):
         of_numbers = _numbers(src, tgt, facts) if is_in_digits else _number_words(src, tgt)
-        result += [*of_numbers, *_units(src, tgt)]
+        result += of_numbers
+        for ours, theirs in damage.other_units(src, tgt):
+            result.append(Finding("units", f"missing: {ours}; added: {theirs}", 0.8))
         if "order" not in facts.loose and not result and (both := damage.exchanged(src, tgt)):
             result.append(Finding("numbers", f"{both[0]} and {both[1]} are exchanged", 0.7))
     if (rest := changed_roman(src.plain, tgt.plain)).src:
@@ -279,11 +281,6 @@ def _numbers(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
         spans = [side[0].span if side else None for side in (rest.src, rest.tgt)]
         severity = 0.8 if is_changed else 0.7
         yield Finding("numbers", _changed(rest), severity, src=spans[0], tgt=spans[1])
-
-
-def _units(src: Text, tgt: Text) -> Iterator[Finding]:
-    for ours, theirs in damage.other_units(src, tgt):
-        yield Finding("units", f"missing: {ours}; added: {theirs}", 0.8)
 
 
 def _number_words(src: Text, tgt: Text) -> Iterator[Finding]:

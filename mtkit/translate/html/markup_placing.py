@@ -152,12 +152,7 @@ class _Placer:
         return f"{_gap(before, last)}{node.raw(self.source)}{_gap(behind, following)}"
 
     def _places(self, nodes: Sequence[Node], tgt: Range) -> dict[int, Range]:
-        """The characters of the translation that each element surrounds, by its number.
-
-        Words with a weaker link count only if no word has its strongest one there. An element of
-        which the alignment says nothing is around all of its sentence if nothing is beside it, else
-        around the nearest words that are in no other element.
-        """
+        """The characters of the translation that each element surrounds, by its number."""
         left = {number: node for number, node in enumerate(nodes) if node.is_element}
         areas = {number: self._area(node.start, node.end, tgt) for number, node in left.items()}
         where: dict[int, Range] = {}

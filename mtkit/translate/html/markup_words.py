@@ -60,11 +60,10 @@ def core_of(text: str, start: int, end: int) -> Range:
 def cut_words(
     alignment: Alignment, source: str, target: str, edges: Iterable[Edge], parts: Sequence[Part]
 ) -> Alignment:
-    """The alignment with words in parts, where a tag stands inside of a word.
+    """The alignment with words in parts, linked to each other, where a tag stands inside of a word.
 
-    Such a word is cut where its translation can be cut too: in a word with the same letters, which
-    is linked to it or has the same number among those words of the sentence; and between letters
-    and signs, if a linked word has the same signs. The parts are linked to each other.
+    A word is cut in a word with the same letters that is linked or has the same number, and between
+    letters and signs if a linked word has the same signs.
     """
     starts = [start for start, _ in alignment.src_words]
     by_word: dict[int, set[Edge]] = {}

@@ -16,11 +16,7 @@ BLOCK = 64
 
 
 def top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest of each row (R, V) and where they are, each (R, k), largest first.
-
-    For many long rows this has two stages: the k largest are in the k blocks with the largest
-    maxima.
-    """
+    """The k largest of each row (R, V) and where they are, each (R, k); in two stages if long."""
     R, V = values.shape
     blocks = V // BLOCK
     if R * V < TWO_STAGES_FROM or blocks < 2 * k:

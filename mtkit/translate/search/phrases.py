@@ -65,10 +65,7 @@ class Deadline(NamedTuple):
 
 
 class _State(NamedTuple):
-    """How often each phrase must still occur, and the newest tokens, if they begin an unmet phrase.
-
-    With `is_opened`, the token before these is an opening one, or there is none.
-    """
+    """How often phrases must still occur, and the newest tokens, if they begin one."""
 
     unmet: tuple[int, ...]
     is_opened: bool
