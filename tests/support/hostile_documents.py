@@ -251,6 +251,8 @@ for _name, _data, _refused in [
     ("a run of 9 MB", lambda: body(f"<w:p>{run('word ' * 1_800_000)}</w:p>"), ""),
     ("a run of 50 MB", lambda: body(f"<w:p>{run('word ' * 10_000_000)}</w:p>"), "well-formed"),
     ("25,000 paragraphs", lambda: body(TEXT * 25_000), ""),
+    ("20,000 rows", lambda: body(
+        "<w:tbl>" + f"<w:tr><w:tc>{TEXT}</w:tc></w:tr>" * 20_000 + "</w:tbl>"), ""),
     ("nested tables", lambda: body(
         "<w:tbl><w:tr><w:tc>" * 75 + TEXT + "</w:tc></w:tr></w:tbl>" * 75), ""),
     ("nested paragraphs", lambda: body("<w:p><w:r>" * 110 + "<w:t>a</w:t>" + "</w:r></w:p>" * 110),
@@ -396,6 +398,11 @@ for _name, _file, _data, _refused in [
     ("half codes of positions", "a.srt", lambda: srt("a " + "{\\" * N), ""),
     ("entities of a cue", "a.vtt", lambda: b"WEBVTT\n\n" + srt("a " + "&amp;" * N), ""),
     ("notes", "a.vtt", lambda: b"WEBVTT\n\n" + b"NOTE mtkit: a\n\n" * 20_000 + srt("a"), ""),
+    ("spaces in a cue", "a.srt", lambda: srt("a" + " " * N + "b"), ""),
+    ("spaces in a tag", "a.po", lambda: po(entry("a<b>" + " " * N + "b")), ""),
+    ("ends of lines of old systems", "a.srt", lambda: srt("a") + b"\r" * N, ""),
+    ("dots", "a.srt", lambda: srt("a" + "." * N + "b", "c"), ""),
+    ("half a tag", "a.srt", lambda: srt("a <" + "b" * N), ""),
     ("styles", "a.vtt", lambda: b"WEBVTT\n\nSTYLE\n" + b"a{}\n" * N + b"\n" + srt("a"), ""),
 ]:  # fmt: skip
     _add(_name, _file, _data, _refused)
@@ -426,6 +433,11 @@ _MARKDOWN: dict[str, str] = {
     "line breaks": "a  \n" * 20_000,
     "formulas": "a " + "$$" * 30_000,
     "half formulas": "a " + "$b " * 30_000,
+    "commands": "a " + "{{" * 30_000,
+    "other commands": "a " + "{%" * 30_000,
+    "spaces in code": "a `b" + " " * N + "b`",
+    "spaces in code of HTML": "a <code>b" + " " * N + "b</code>",
+    "a long name of a tag": "a <" + "b" * N + ' c="<">',
     "wikis": "a " + "[[" * 30_000,
     "NUL": "a \0 " * N,
     "spaces": "a" + " " * N + "b",
