@@ -77,6 +77,8 @@ def test_codes_are_read_in_any_case_and_with_a_region(served: Served, plain: Tra
         ({"alternatives": 4}, "Invalid request: alternatives parameter must be <= 3"),
         ({"q": "x" * 50_001}, "Invalid request: request (50001) exceeds text limit (50000)"),
         ({"q": ["x"] * 101}, "Invalid request: request (101) exceeds text limit (100)"),
+        ({"q": "\n" * 10_000}, "Invalid request: request (10001) exceeds line limit (10000)"),
+        ({"q": ["\n" * 5_000] * 2}, "Invalid request: request (10002) exceeds line limit (10000)"),
         ({"q": 7}, "Invalid request: q parameter is not a text or a list of texts"),
         ({"q": ["x", 7]}, "Invalid request: q parameter is not a text or a list of texts"),
         ({"q": {"a": "b"}}, "Invalid request: q parameter is not a text or a list of texts"),

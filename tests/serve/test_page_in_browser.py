@@ -89,6 +89,11 @@ def test_what_is_typed_is_translated_and_nobody_else_is_asked(browser: Browser, 
     assert browser.value(f"{page}('result').lang") == "de"
     assert browser.value(f"{page}('result').getAttribute('aria-live')") == "polite"
     assert browser.value(f"{page}('count').textContent") == f"{len(TEXT)} of 50,000 characters"
+    # The run has one direction, and no checks.
+    assert browser.value(f"{page}('swap').disabled")
+    options = "[...document.querySelectorAll('select')].map((one) => one.innerText.trim())"
+    assert browser.value(options) == ["English", "German"]
+    assert browser.value(f"{page}('checks').innerText").strip() == ""
     check_is_alone(browser, served)
 
 
@@ -143,13 +148,6 @@ def test_confidence_and_findings_stand_below_the_translation(browser: Browser, f
         check_is_alone(browser, server)
 
 
-def test_a_run_without_checks_has_no_confidence_on_the_page(browser: Browser, served: Served):
-    show(browser, served)
-    browser.write(TEXT)
-    browser.until(RESULT)
-    assert browser.value("document.getElementById('checks').innerText").strip() == ""
-
-
 def test_languages_are_found_and_swapped(browser: Browser, both: Served):
     show(browser, both)
     choose(browser, "source", "auto")
@@ -166,13 +164,6 @@ def test_languages_are_found_and_swapped(browser: Browser, both: Served):
     assert browser.value(selected) == ["en", "de"]
     back = both.translate(expected).json["translatedText"]
     browser.until(f"{RESULT} === {json.dumps(back)}")
-
-
-def test_one_direction_cannot_be_swapped(browser: Browser, served: Served):
-    show(browser, served)
-    assert browser.value("document.getElementById('swap').disabled")
-    options = "[...document.querySelectorAll('select')].map((one) => one.innerText.trim())"
-    assert browser.value(options) == ["English", "German"]
 
 
 def test_a_file_is_translated_in_parts_and_downloaded(
@@ -193,16 +184,6 @@ def test_a_file_is_translated_in_parts_and_downloaded(
     until(result.exists)
     assert result.read_bytes().decode() == expected
     check_is_alone(browser, served)
-
-
-def test_a_file_that_is_no_text_is_refused_in_words(
-    browser: Browser, served: Served, tmp_path: Path
-):
-    (tmp_path / "latin.txt").write_bytes("für".encode("latin-1"))
-    show(browser, served)
-    browser.choose_file("file", tmp_path / "latin.txt")
-    browser.value("document.getElementById('file-start').click()")
-    browser.until(f"{STATE}.startsWith('The file is not text in UTF-8')")
 
 
 @pytest.mark.parametrize("is_dropped", [False, True])
@@ -241,6 +222,10 @@ def test_a_document_that_cannot_be_read_is_refused_in_words(
     browser.until(f"{STATE} === 'Only the first file is taken: a.docx'")
     browser.value("document.getElementById('file-start').click()")
     browser.until(f"{STATE}.includes('a.docx: it is a PDF')")
+    (tmp_path / "latin.txt").write_bytes("für".encode("latin-1"))
+    browser.choose_file("file", tmp_path / "latin.txt")
+    browser.value("document.getElementById('file-start').click()")
+    browser.until(f"{STATE}.startsWith('The file is not text in UTF-8')")
 
 
 class BusyOnce(Access):

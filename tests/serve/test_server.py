@@ -415,17 +415,6 @@ def test_texts_that_cannot_fit_into_the_queue_are_refused_unread(
         assert server.translate("one two").status == 200
 
 
-def test_a_request_has_a_limited_number_of_lines(untrained: Run):
-    with Served([untrained], limits=Limits(lines=4)) as server:
-        assert server.translate("one\n\n\n").status == 200
-        for q in ("\n" * 4, ["one\ntwo", "", "one\ntwo"]):
-            reply = server.translate(q)
-            assert (reply.status, reply.json) == (
-                400,
-                {"error": "Invalid request: request (5) exceeds line limit (4)"},
-            )
-
-
 def test_an_unexpected_error_is_500_and_its_log_has_no_text(
     untrained: Run, caplog: pytest.LogCaptureFixture
 ):
