@@ -33,7 +33,7 @@ import sentencepiece as spm
 from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.invisible import bounds_in, visible
 from mtkit.base.sentencepiece_model import Piece, is_bpe, pieces_in, with_pieces
-from mtkit.base.words import MAX_WORD_BYTES, WordCounts, count_words
+from mtkit.base.words import MAX_WORD_BYTES, count_words
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
 SPECIAL_IDS = {"unk": UNK_ID, "bos": BOS_ID, "eos": EOS_ID, "pad": PAD_ID}
@@ -43,8 +43,6 @@ _SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")
 FIXED_PIECES = len(_SPECIAL) + 256
 # SentencePiece allocates memory for all subwords at once.
 LARGEST_VOCABULARY = 1 << 22
-# Lines whose words are counted at a time.
-_BLOCK = 8192
 
 _LANGUAGE_TAG = re.compile(">>(.+)<<")
 _TAG_OF_BOTH_SIDES = re.compile("<lang:(.+)>")
@@ -98,13 +96,8 @@ class Tokenizer:
         symbols: Sequence[str] = (),
     ) -> Tokenizer:
         """Learn `vocab_size` subwords from sentences of both languages, as `learn_from_counts`."""
-        counts = WordCounts()
-        rest = iter(lines)
-        while block := list(itertools.islice(rest, _BLOCK)):
-            counts.add(count_words(block))
-        return cls.learn_from_counts(
-            counts.items(), vocab_size, model_type=model_type, symbols=symbols
-        )
+        counts = count_words(lines).items()
+        return cls.learn_from_counts(counts, vocab_size, model_type=model_type, symbols=symbols)
 
     @classmethod
     def learn_from_counts(

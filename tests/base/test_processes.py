@@ -20,7 +20,6 @@ from support.work import (
     dies_at_five,
     refuses_five,
     sleeps,
-    slow_if_even,
     squared,
 )
 
@@ -47,11 +46,6 @@ def test_results_come_in_the_order_of_the_items_from_several_processes():
     processes = {process for _, (_, process) in found}
     assert len(processes) == 3
     assert os.getpid() not in processes
-
-
-def test_results_are_in_order_even_if_some_take_longer():
-    found = list(ordered_map(slow_if_even, range(40), workers=2))
-    assert found == [(number, number) for number in range(40)]
 
 
 @pytest.mark.parametrize(("workers", "count"), [(1, 50), (4, 2), (4, 1), (4, 0)])

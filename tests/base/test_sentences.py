@@ -49,11 +49,6 @@ def test_an_unknown_language_is_also_split(language: str):
     assert split("One two. Three four? Yes.", language) == ["One two. ", "Three four? ", "Yes."]
 
 
-@pytest.mark.parametrize("text", ["", " ", "\t", "\u2028"])
-def test_a_blank_text_is_one_blank_sentence(text: str):
-    assert split(text, "en") == [text]
-
-
 @pytest.mark.parametrize(
     "language", ["ja", "jpn_Jpan", "zh", "zh-CN", "ZH_TW", "zho_Hans", "yue", "de", "ko", ""]
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
 from collections.abc import Sequence
@@ -14,12 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.prepared import prepare_trees
-from support.runs import contents
 
 from mtkit.base.errors import MtkitError
 from mtkit.cli import tables
 from mtkit.data import PreparedData
-from mtkit.prepare import Treebank, prepare_files, results
+from mtkit.prepare import Treebank, prepare_files
 from mtkit.prepare.noise import LETTERS_PER_TYPO, Noise
 from mtkit.prepare.results import Report
 from mtkit.prepare.statistics import write_page
@@ -234,30 +232,6 @@ def test_the_report_the_manifest_and_the_page_count_the_pairs_with_each_noise(
     write_page(tmp_path / "page.html", data, report)
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert f"case: {upper}" in page
-
-
-def test_the_bytes_do_not_depend_on_the_processes_or_on_where_a_run_was_stopped(
-    tiny_text: TinyText, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("mtkit.prepare.passes.BLOCK", 30)
-    monkeypatch.setattr("mtkit.prepare.passes.PART", 2)
-    noise = {"noise": {"case": 0.2, "title": 0.2, "typos": 0.4}}
-    first = prepare(tiny_text, tmp_path / "1", workers=2, **noise)
-    original = results.write_stage
-    written = itertools.count(1)
-
-    def stop_at_the_third(path: Path, value: Any) -> None:
-        original(path, value)
-        if next(written) == 3:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(results, "write_stage", stop_at_the_third)
-        with pytest.raises(KeyboardInterrupt):
-            prepare(tiny_text, tmp_path / "2", workers=1, **noise)
-    second = prepare(tiny_text, tmp_path / "2", workers=1, **noise)
-    assert contents(tmp_path / "1") == contents(tmp_path / "2")
-    assert first.noise == second.noise
 
 
 def test_subwords_are_learned_from_the_noise_too(

@@ -386,11 +386,6 @@ def test_something_that_is_not_a_language_code_is_refused(code: Any, side: str, 
     assert corpus.refused(**{side: code}).startswith(f"{side}: ")
 
 
-@pytest.mark.parametrize("code", ["zz", "und", "en-Latn-US-x-a", "EN", "pt_BR", "i-klingon", "*"])
-def test_codes_of_unknown_languages_are_accepted(code: str, corpus: Corpus):
-    assert corpus.prepare(src_lang=code).dropped == {}
-
-
 def test_nothing_to_train_on_is_refused(corpus: Corpus):
     assert "no training data" in corpus.refused(train=[])
 
@@ -417,19 +412,6 @@ def stop(corpus: Corpus, stage: str = "filters.LanguageOdds.from_counts", **argu
         patch.setattr(f"mtkit.prepare.{stage}", interrupted)
         with pytest.raises(KeyboardInterrupt):
             corpus.prepare(**arguments)
-
-
-STAGES = ["Cleaner.__call__", "find_repeats", "LanguageOdds.from_counts"]
-
-
-@pytest.mark.parametrize("stage", ["blocks.count_words", *(f"filters.{one}" for one in STAGES)])
-def test_what_was_interrupted_is_finished_by_the_same_command(stage: str, corpus: Corpus):
-    stop(corpus, stage)
-    assert not (corpus.folder / "out").exists()
-    corpus.prepare()
-    assert [path.name for path in corpus.folder.iterdir() if path.name.startswith(".")] == []
-    corpus.prepare("undisturbed")
-    assert contents(corpus.folder / "out") == contents(corpus.folder / "undisturbed")
 
 
 def test_what_was_done_is_kept_when_a_process_is_lost(

@@ -470,13 +470,6 @@ def test_text_in_utf_16_is_refused_by_its_name(tmp_path: Path, name: str, encodi
     assert error_of(lambda: list(read_lines(file))) == message
 
 
-def test_nul_bytes_alone_are_not_utf_16(tmp_path: Path):
-    lines = [b"\0" * 50, b"a\0b", b"\0a\0\0b\0c\0\0\0"]
-    for line in lines:
-        source = two_files(tmp_path, [(line, line)])
-        assert pairs_of(source) == [(line, line)]
-
-
 @pytest.mark.parametrize("split", [1, 3, 6, 9, 1000])
 def test_only_the_first_line_names_columns_however_the_file_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split: int

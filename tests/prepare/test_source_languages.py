@@ -70,27 +70,30 @@ def test_swapped_languages_are_one_warning(tmp_path: Path, warned: Warned) -> No
     assert "3 × en →<br>3 × de" in page
 
 
-def test_the_wrong_code_of_one_side_is_named(tmp_path: Path, warned: Warned) -> None:
-    prepared(tmp_path, "en", "fr")
+SWAPPED = [(tgt, src) for src, tgt in number_pairs(100, seed=2)]
+MIXED = number_pairs(250, seed=3)
+MIXED[100:200] = [(tgt, src) for src, tgt in MIXED[100:200]]
+
+
+@pytest.mark.parametrize(
+    ("tgt_lang", "train", "expected"),
+    [
+        (
+            "fr",
+            [ENGLISH_GERMAN],
+            "train0.de: 3 of 3 samples of the target look like de, not fr",
+        ),
+        ("de", [ENGLISH_GERMAN, SWAPPED], "train1.de: 2 of 2 samples of the source look like de"),
+        # A part is in another language.
+        ("de", [MIXED], "train0.de: 2 of 5 samples of the source look like de, not en"),
+    ],
+)
+def test_only_the_source_and_the_side_with_another_language_are_named(
+    tgt_lang: str, train: list[Pairs], expected: str, tmp_path: Path, warned: Warned
+) -> None:
+    prepared(tmp_path, "en", tgt_lang, train)
     (line,) = warned()
-    assert "3 of 3 samples of the target look like de, not fr; correct the language code" in line
-    assert "source" not in line
-
-
-def test_only_the_source_with_the_wrong_languages_is_named(tmp_path: Path, warned: Warned) -> None:
-    swapped = [(tgt, src) for src, tgt in number_pairs(100, seed=2)]
-    prepared(tmp_path, "en", "de", [ENGLISH_GERMAN, swapped])
-    (line,) = warned()
-    assert "train1.en" in line
-    assert "2 of 2 samples of the source look like de" in line
-
-
-def test_a_part_in_another_language_is_found(tmp_path: Path, warned: Warned) -> None:
-    mixed = number_pairs(250, seed=3)
-    mixed[100:200] = [(tgt, src) for src, tgt in mixed[100:200]]
-    prepared(tmp_path, "en", "de", [mixed])
-    (line,) = warned()
-    assert "2 of 5 samples of the source look like de, not en" in line
+    assert expected in line
 
 
 def test_the_same_samples_are_taken_with_any_number_of_workers(tmp_path: Path) -> None:

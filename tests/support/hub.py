@@ -181,8 +181,6 @@ class Hub:
     models: Mapping[str, Repository] = field(default_factory=dict)
     faults: dict[str, Fault] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
-    # Whether large files are offered by Xet too, as on the hub; but that storage does not work.
-    has_xet: bool = False
     port: int = 0
 
     @property
@@ -276,11 +274,6 @@ class _Handler(BaseHTTPRequestHandler):
                 wanted = parse_qs(body.decode()).get("paths", [])
                 tree = _tree(repository, "", recursive=True)
                 self._json([entry for entry in tree if entry["path"] in wanted])
-            case ["xet-read-token", _]:
-                # No Xet storage is there: it answers as `faults` say, or with status 404.
-                headers = {"X-Xet-Cas-Url": f"{self.hub.endpoint}/xet"}
-                headers |= {"X-Xet-Access-Token": "token", "X-Xet-Token-Expiration": "9999999999"}
-                self._json({}, headers=headers)
             case _:
                 self._refuse(404, "", "Not found")
 
@@ -305,9 +298,6 @@ class _Handler(BaseHTTPRequestHandler):
                 "X-Linked-Size": str(len(content)),
                 "X-Linked-ETag": f'"{sha256(content)}"',
             }
-            if self.hub.has_xet:
-                token = f"{self.hub.endpoint}/api/datasets/{name}/xet-read-token/{revision}"
-                headers |= {"X-Xet-Hash": sha256(content), "X-Xet-Refresh-Route": token}
             self._send(302, b"", commit | headers)
 
     def _storage(self, key: str) -> None:

@@ -13,11 +13,6 @@ def squared(number: int) -> tuple[int, int]:
     return number * number, os.getpid()
 
 
-def slow_if_even(number: int) -> int:
-    time.sleep(0.02 if number % 2 == 0 else 0)
-    return number
-
-
 def refuses_five(number: int) -> int:
     if number == 5:
         error = MtkitError("five: is refused; take six")
