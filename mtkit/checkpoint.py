@@ -90,19 +90,14 @@ class Checkpoint:
         """The counters that `Run.save` was given; raises as `load_weights`."""
         return self._record().state
 
-    def is_extra(self) -> bool:
-        """Whether it was saved outside the schedule, as `Run.save` says."""
-        # A damaged one is reported when it is loaded.
+    def is_extra(self) -> bool | None:
+        """Whether it was saved outside the schedule, as `Run.save` says; None if it is damaged.
+
+        A damaged one is reported when it is loaded. The tensors are not checked here.
+        """
         with contextlib.suppress(MtkitError):
             return self._record().extra
-        return False
-
-    def is_readable(self) -> bool:
-        """Whether its state exists and is unchanged; the tensors are not checked."""
-        with contextlib.suppress(MtkitError):
-            self._record()
-            return True
-        return False
+        return None
 
     def write(
         self, weights: Tensors, optimizer: Tensors | None, state: dict[str, Any], *, extra: bool
@@ -214,34 +209,6 @@ def further_scores(row: Mapping[str, Any], metric: str) -> dict[str, float]:
     """A score of the further sets and of the directions of a validation, by name."""
     sets = row.get("valid_also") or {}
     return {name: scores[metric] for name, scores in sets.items() if metric in scores}
-
-
-def to_average(saved: list[Checkpoint]) -> list[Checkpoint]:
-    """The checkpoints of the schedule, and the newest, up to which a stopped run has trained."""
-    return [*(checkpoint for checkpoint in saved[:-1] if not checkpoint.is_extra()), saved[-1]]
-
-
-def choose(saved: list[Checkpoint], which: str, *, of: Path) -> list[Checkpoint]:
-    """Those of some checkpoints, oldest first, that `last`, a step, or `average:N` stands for.
-
-    Raises:
-        MtkitError: if there is no such checkpoint; it names `of`, the folder of the run.
-    """
-    if which == "last":
-        return saved[-1:]
-    if match := re.fullmatch(r"average:(\d+)", which):
-        count, regular = int(match[1]), to_average(saved)
-        if not 1 <= count <= len(regular):
-            raise MtkitError(f"{of}: {which}: the run has {len(regular)} checkpoints to average")
-        return regular[-count:]
-    if not which.isdecimal():
-        raise MtkitError(
-            f"{of}: {which!r} is not a checkpoint; write last, best, average:N or a step"
-        )
-    if one := [checkpoint for checkpoint in saved if checkpoint.step == int(which)]:
-        return one
-    steps = ", ".join(str(checkpoint.step) for checkpoint in saved)
-    raise MtkitError(f"{of}: has no checkpoint of step {which}, only of {steps}")
 
 
 def average(load: list[Callable[[], Tensors]]) -> Tensors:

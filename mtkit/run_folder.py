@@ -1,9 +1,7 @@
 """The run folder: its identity and lock, and the choice of its checkpoints.
 
 This module names the files in `runs/<name>/`, except vocabularies (`tokenizer`) and checkpoints
-(`checkpoint`). Weights and optimizer states are safetensors, the rest is JSON, YAML and
-SentencePiece models, so loading never executes code. A checkpoint is written under a temporary
-name, synced and renamed: a checkpoint with its final name is complete.
+(`checkpoint`). Loading them never executes code.
 
 Everything that a translation or a resumed training depends on has a checksum, which is verified
 when it is read: the weights and the state of a checkpoint, the tokenizers, the manifest, and all
@@ -18,6 +16,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import shlex
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -41,9 +40,7 @@ from mtkit.checkpoint import (
     Selection,
     Tensors,
     checkpoint_name,
-    choose,
     step_of,
-    to_average,
     validation_scores,
 )
 from mtkit.config import Config, change_decoding, dump_config, load_config
@@ -64,9 +61,9 @@ ALIGNMENT = "alignment.json"
 # What the checks of translations know, and their lexicon (check.run_checks).
 CONFIDENCE = "confidence.json"
 LEXICON = "lexicon.tsv"
-# Files that are fitted to the weights of a run.
-_FITTED = (ALIGNMENT, CONFIDENCE, LEXICON)
 CHECKPOINTS = "checkpoints"
+# All files but the manifest and the lock.
+_FILES = (CONFIG, METRICS, SAMPLES, PAGE, ALIGNMENT, CONFIDENCE, LEXICON, *VOCABULARY_FILES)
 _LOCK = ".lock"
 
 _TRAIN_AGAIN = "restore the file from a copy, or train again with another --run"
@@ -102,8 +99,7 @@ class Run:
         The checksums are added to the manifest here. Raises `MtkitError`, and deletes nothing, if
         a folder has the name of a file of a run.
         """
-        old_files = (METRICS, SAMPLES, PAGE, *_FITTED, *VOCABULARY_FILES)
-        for name in (_MANIFEST, CONFIG, *old_files):
+        for name in (_MANIFEST, *_FILES):
             if (path / name).is_dir():
                 raise MtkitError(f"{path / name}: is a folder; move it away")
         if (path / CHECKPOINTS).is_file():
@@ -111,9 +107,8 @@ class Run:
         with naming_file(path):
             shutil.rmtree(path / CHECKPOINTS, ignore_errors=True)
             (path / CHECKPOINTS).mkdir(parents=True)
-            # First, because a folder without a manifest is created again.
-            (path / _MANIFEST).unlink(missing_ok=True)
-            for old in old_files:
+            # The manifest first, because a folder without one is created again.
+            for old in (_MANIFEST, *_FILES):
                 (path / old).unlink(missing_ok=True)
             shutil.rmtree(path / BOARD, ignore_errors=True)
             (path / METRICS).write_bytes(b"")
@@ -170,8 +165,7 @@ class Run:
         if any((path / CHECKPOINTS).glob("*")):
             return False
         # The rest of a killed `create`, which creates the folder of checkpoints first.
-        left = {CHECKPOINTS, METRICS, CONFIG, SAMPLES, PAGE, BOARD, *_FITTED, *VOCABULARY_FILES}
-        return not names or (CHECKPOINTS in names and names <= left)
+        return not names or (CHECKPOINTS in names and names <= {CHECKPOINTS, BOARD, *_FILES})
 
     @staticmethod
     def is_run(path: Path) -> bool:
@@ -241,7 +235,9 @@ class Run:
 
     def with_config(self, config: Config) -> Run:
         """The same run with another configuration; `write_config` saves it."""
-        return Run(self.path, config, self.manifest)
+        run = Run(self.path, config, self.manifest)
+        run._held = self._held
+        return run
 
     def write_config(self) -> None:
         """Save the run's current configuration in its folder."""
@@ -289,8 +285,7 @@ class Run:
         return path.is_file() and sha256_of(path) == self.manifest.files[name]
 
     def _tokenizer_advice(self) -> str:
-        if self.manifest.exported is not None or self.manifest.imported is not None:
-            again = "export" if self.manifest.imported is None else "import"
+        if again := self.manifest.converted_by:
             return f"restore it from a copy, or {again} again"
         return (
             f"copy it from the prepared data, {self.data_path}, or run the command of the training "
@@ -325,9 +320,9 @@ class Run:
     def last_good(self) -> str:
         """The newest checkpoint in a few words, for error messages."""
         saved = self.checkpoints()
-        if not saved:
-            return "nothing was saved"
-        return f"the last good checkpoint is step {saved[-1].step}"
+        return (
+            f"the last good checkpoint is step {saved[-1].step}" if saved else "nothing was saved"
+        )
 
     def save(
         self,
@@ -381,14 +376,29 @@ class Run:
         saved = self.checkpoints()
         if not saved:
             raise MtkitError(f"{self.path}: has no checkpoint yet; mtkit train writes them")
-        if which is None:
-            return to_average(saved)[-self.config.decode.average_checkpoints :]
+        average = re.fullmatch(r"average:(\d+)", which or "")
+        if which is None or average is not None:
+            # Those of the schedule, and the newest, up to which a stopped run has trained.
+            regular = [*(one for one in saved[:-1] if not one.is_extra()), saved[-1]]
+            if average is None:
+                return regular[-self.config.decode.average_checkpoints :]
+            if not 1 <= (count := int(average[1])) <= len(regular):
+                has = f"the run has {len(regular)} checkpoints to average"
+                raise MtkitError(f"{self.path}: {which}: {has}")
+            return regular[-count:]
         if which == "best":
-            best = self.best()
-            if best is None:
+            if (best := self.best()) is None:
                 raise MtkitError(f"{self.path}: no checkpoint was validated, so none is the best")
             return [best]
-        return choose(saved, which, of=self.path)
+        if which != "last" and not which.isdecimal():
+            raise MtkitError(
+                f"{self.path}: {which!r} is not a checkpoint; write last, best, average:N or a step"
+            )
+        step = saved[-1].step if which == "last" else int(which)
+        if chosen := [checkpoint for checkpoint in saved if checkpoint.step == step]:
+            return chosen
+        steps = ", ".join(str(checkpoint.step) for checkpoint in saved)
+        raise MtkitError(f"{self.path}: has no checkpoint of step {which}, only of {steps}")
 
     def metrics(self) -> list[dict[str, Any]]:
         """The rows of `metrics.jsonl`."""

@@ -167,6 +167,13 @@ class RunManifest(Record):
     files: dict[str, str] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def converted_by(self) -> str:
+        """The command that made the run if no training did: `export` or `import`; else empty."""
+        if self.imported is not None:
+            return "import"
+        return "" if self.exported is None else "export"
+
     def shareable(self) -> RunManifest:
         """The same without the folders of this machine."""
         origin = self.started_from
@@ -199,29 +206,26 @@ def path_of_data(data: Path, run: Path) -> str:
     return str(data) if shared == data.root else os.path.relpath(data, run)
 
 
-def fixed_settings(config: Config) -> dict[str, Any]:
-    """The settings that may not change in a run, by their dotted keys."""
+def fixed_settings(config: Config, may_change: Sequence[str] = MAY_CHANGE) -> dict[str, Any]:
+    """The settings that may not change in a run, by their dotted keys.
+
+    `may_change` has keys, and sections with a trailing dot.
+    """
     return {
         f"{section}.{key}": value
         for section, settings in config.model_dump().items()
         for key, value in settings.items()
-        if f"{section}." not in MAY_CHANGE and f"{section}.{key}" not in MAY_CHANGE
+        if f"{section}." not in may_change and f"{section}.{key}" not in may_change
     }
 
 
 def differences(old: Config, new: Config, *, ignore: Sequence[str] = ()) -> list[str]:
-    """Dotted keys in which two configurations differ, each with both values.
-
-    The keys in `ignore`, and its sections with a trailing dot, may differ.
-    """
-    after = new.model_dump()
+    """Dotted keys in which two configurations differ, each with both values."""
+    after = fixed_settings(new, ignore)
     return [
-        f"{section}.{key} ({_as_yaml(value)} became {_as_yaml(after[section][key])})"
-        for section, settings in old.model_dump().items()
-        for key, value in settings.items()
-        if value != after[section][key]
-        and f"{section}." not in ignore
-        and f"{section}.{key}" not in ignore
+        f"{key} ({_as_yaml(value)} became {_as_yaml(after[key])})"
+        for key, value in fixed_settings(old, ignore).items()
+        if value != after[key]
     ]
 
 

@@ -705,7 +705,7 @@ def speaking_run(tiny_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Run
             weights=weights,
             optimizer=saved.load_optimizer(),
             state=saved.load_state(),
-            extra=saved.is_extra(),
+            extra=bool(saved.is_extra()),
         )
     return run
 

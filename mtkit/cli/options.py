@@ -468,7 +468,7 @@ def open_run(path: Path | None) -> Run:
         return run_folder.Run.open(path)
     run = run_folder.find_run(RUNS_ROOT)
     step, last = run.checkpoints()[-1].step, run.config.train.last_step
-    if step < last and run.manifest.exported is None and run.manifest.imported is None:
+    if step < last and not run.manifest.converted_by:
         log.info(
             "%s: the newest run; it is still training, or was stopped, at step %d of %d",
             run.path,

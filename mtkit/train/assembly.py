@@ -150,8 +150,7 @@ def _run_locked(job: Job, device: torch.device, workers: Workers, held: FileLock
         known = {"device_batch_tokens": f"auto:{trainer.micro_batches.limit}"}
         settings = folder.config.train.model_copy(update=known)
         folder = folder.with_config(folder.config.model_copy(update={"train": settings}))
-        if held is not None:
-            folder.attach_lock(held)
+        if workers.is_rank_zero:
             folder.write_config()
     finished = trainer.fit(folder)
     if finished and workers.is_rank_zero:

@@ -155,7 +155,7 @@ def prune(run: Run) -> None:
     settings = run.config.train
     saved = run.checkpoints()
     regular = [checkpoint for checkpoint in saved if not checkpoint.is_extra()]
-    readable = [checkpoint for checkpoint in saved if checkpoint.is_readable()]
+    readable = [checkpoint for checkpoint in saved if checkpoint.is_extra() is not None]
     wanted = [*regular[-settings.keep_checkpoints :], *saved[-1:], run.best(readable)]
     for checkpoint in readable:
         kept = settings.keep_every is not None and checkpoint.step % settings.keep_every == 0

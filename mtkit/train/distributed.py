@@ -116,6 +116,12 @@ class Workers:
             raise MtkitError(f"{who}{reasons[failed[0]]}")
         return result
 
+    def of_rank_zero(self, action: Callable[[], Any]) -> Any:
+        """The result of an action of the first worker, which JSON can hold; raises likewise."""
+        return self.gather(self.run_on_all_ranks(lambda: action() if self.is_rank_zero else None))[
+            0
+        ]
+
     def share_gradients(self, model: nn.Module) -> nn.Module:
         """The model with a backward pass that gives all workers the mean of all gradients (DDP)."""
         if self.world_size == 1:

@@ -1,4 +1,4 @@
-"""Builds the parts of a training: data, model, optimizer, and what updates and validations need."""
+"""The parts of a training: data, model, optimizer, and what updates and validations need."""
 
 from __future__ import annotations
 
@@ -27,27 +27,33 @@ from mtkit.train.validation import Validator
 
 
 class Parts:
-    """The parts of a training; arguments as for `Trainer`.
+    """The parts of a training.
+
+    Args:
+        workers: the group of workers; by default only this process.
+        initial: the weights to start from; by default random ones.
 
     Attributes:
         matmul_backend: the library that multiplies matrices.
-        facts: what the page of the run says about them, by its label.
     """
 
     def __init__(
         self,
         config: Config,
         data: PreparedData,
-        device: torch.device,
         *,
-        workers: Workers,
-        initial: Tensors | None,
+        device: torch.device,
+        workers: Workers | None = None,
+        initial: Tensors | None = None,
     ) -> None:
+        self.config, self.settings, self.device = config, config.train, device
+        self.workers = workers = workers or Workers()
         settings = config.train
         self.precision = precision = devices.choose_precision(settings.precision, device)
         self.matmul_backend = devices.select_matmul_backend(device, precision)
 
         self.vocabularies, self.pairs = data.tokenizers(), data.pairs("train")
+        self.tokenizer, self.valid_text = self.vocabularies.tgt, data.text("valid")
         self.micro_batches = MicroBatches(
             config, self.pairs, self.vocabularies, device_type=device.type, task=data.task
         )
@@ -76,7 +82,7 @@ class Parts:
         if settings.guided_alignment:
             guided = GuidedAlignment(config, self.pairs, self.vocabularies)
             guided.observe(model)
-        self.gradients = Gradients(
+        self._gradients = Gradients(
             settings,
             model,
             parallel,
@@ -87,19 +93,20 @@ class Parts:
             guided=guided,
             compiled=is_compiled,
         )
-        self.validator = Validator(
+        self._validator = Validator(
             config,
             self.vocabularies,
             data,
             device=device,
             precision=precision,
-            loss=partial(self.gradients.translation_loss, label_smoothing=0.0),
+            loss=partial(self._gradients.translation_loss, label_smoothing=0.0),
             budget=lambda: min(self.batches.budget, self.micro_batches.limit),
         )
         directions = [f"{src} to {tgt}" for src, tgt in data.language_pairs]
         others = f" × {workers.world_size}" if workers.world_size > 1 else ""
         count, trained = sum(parameter_counts(model).values()), self.trained.count
-        self.facts = {
+        # What the page of the run says about them, by its label.
+        self._facts = {
             "Data": f"{data.name}, {len(self.pairs):,} pairs, {', '.join(directions)}",
             "Parameters": f"{count:,}",
             "Trained parameters": f"{trained:,}" if trained != count else "",

@@ -32,7 +32,7 @@ from mtkit.train.schedule import Schedule
 
 log = logging.getLogger(__name__)
 
-_CHECKPOINT = re.compile(r"(?P<run>.+?):(?P<which>last|best|average:\d+|\d+)", re.DOTALL)
+_CHECKPOINT = re.compile(r"(.+?):(last|best|average:\d+|\d+)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,8 @@ def initial_weights(run: Run, which: str | None, data: PreparedData) -> Initial:
             f"{run.path}: its task is {run.manifest.data.task}, and that of {data.path} is "
             f"{data.task}"
         )
-    own, other = run.tokenizers(), data.tokenizers()
     languages = (data.manifest.tokenizer_from or {}).get("added_languages", {})
-    added = AddedRows.between(own, other, languages)
+    added = AddedRows.between(run.tokenizers(), data.tokenizers(), languages)
     if added is None:
         raise MtkitError(
             f"{data.path}: was prepared with other subwords than those of {run.path}; prepare it "
@@ -86,43 +85,31 @@ def initial_weights(run: Run, which: str | None, data: PreparedData) -> Initial:
     manifest = run.manifest
     origin = manifest.imported or manifest.started_from
     weights, description = run.select(which)
-    checksum = _sha256(weights)
-    added.add_to(weights)
-    return Initial(
-        weights,
-        run.path,
-        Initialisation(
-            run=run.name,
-            weights=description,
-            sha256=checksum,
-            data=manifest.data.name,
-            licence=origin.licence if origin is not None else "",
-        ),
-        _new_directions(run, data),
-        added.description,
+    initialisation = Initialisation(
+        run=run.name,
+        weights=description,
+        sha256=_sha256(weights),
+        data=manifest.data.name,
+        licence=origin.licence if origin is not None else "",
     )
+    added.add_to(weights)
+    directions = _new_directions(run, data)
+    return Initial(weights, run.path, initialisation, directions, added.description)
 
 
 def split_checkpoint(text: str) -> tuple[Path, str | None]:
     """The run and the checkpoint in RUN or RUN:CHECKPOINT.
 
     A folder of the full name is a run, whatever follows its last colon.
-
-    Raises:
-        MtkitError: if CHECKPOINT is not one of those that there can be.
     """
-    match = None if Path(text).is_dir() else _CHECKPOINT.fullmatch(text)
-    if not Path(text).exists() and not (match is not None and Run.is_run(Path(match["run"]))):
-        for colon in re.finditer(":", text):
-            run, which = text[: colon.start()], text[colon.end() :]
-            if Run.is_run(Path(run)):
-                raise MtkitError(
-                    f"--init-from {text}: {which or 'nothing'} is not a checkpoint; write last, "
-                    "best, a step or average:N after the colon"
-                )
-    if match is not None:
-        return Path(match["run"]), match["which"]
-    return Path(text), None
+    if Path(text).is_dir():
+        return Path(text), None
+    for colon in reversed([*re.finditer(":", text)]):
+        if Run.is_run(run := Path(text[: colon.start()])):
+            return run, text[colon.end() :]
+    # Of a run that was deleted.
+    match = _CHECKPOINT.fullmatch(text)
+    return (Path(match[1]), match[2]) if match else (Path(text), None)
 
 
 def _new_directions(run: Run, data: PreparedData) -> list[tuple[str, str]]:
@@ -182,8 +169,11 @@ def start_of(
         # A restart is also for a run that cannot be opened any more.
         with suppress(MtkitError) if restart else nullcontext():
             begun = Run.open(run_path)
-    if begun is not None:
-        _check_trained(begun)
+    if begun is not None and (by := begun.manifest.converted_by):
+        raise MtkitError(
+            f"{begun.path}: was made by mtkit {by}, and has no state of a training; to train it "
+            f"further, give another --run, and --init-from {begun.in_command}"
+        )
     origin = begun.manifest.started_from if begun is not None else None
     is_own = begun is not None and is_restarted() and _was_begun_by_launch(begun)
     continues = begun is not None and bool(begun.checkpoints()) and (not restart or is_own)
@@ -216,24 +206,10 @@ def start_of(
     return config, None
 
 
-def _check_trained(run: Run) -> None:
-    """Refuse to continue, or to replace, a run that no training made."""
-    if run.manifest.exported is not None or run.manifest.imported is not None:
-        by = "export" if run.manifest.imported is None else "import"
-        raise MtkitError(
-            f"{run.path}: was made by mtkit {by}, and has no state of a training; to train it "
-            f"further, give another --run, and --init-from {run.in_command}"
-        )
-
-
 def existing_run(workers: Workers, job: Job) -> Run | None:
     """The run that all workers continue, as the first one decides; None to start a new one."""
     restarted = workers.any(is_restarted())
-    continues = workers.any(
-        workers.run_on_all_ranks(
-            lambda: workers.is_rank_zero and _continues(job, restarted=restarted)
-        )
-    )
+    continues = workers.of_rank_zero(lambda: _continues(job, restarted=restarted))
     return workers.run_on_all_ranks(lambda: _run_to_continue(job) if continues else None)
 
 
@@ -252,7 +228,7 @@ def _continues(job: Job, *, restarted: bool) -> bool:
 def _was_begun_by_launch(run: Run) -> bool:
     """Whether these workers, or those that they replace, have begun a run.
 
-    Restarted workers continue such a run, and never an older one, regardless of --restart.
+    Restarted workers continue such a run, and never an older one, whatever --restart says.
     """
     return run.manifest.launch == launch_id()
 
@@ -299,10 +275,9 @@ def with_finish(job: Job, run: Run | None, workers: Workers) -> Config:
                 "train.max_steps"
             )
         return config
-    mine = workers.run_on_all_ranks(
-        lambda: _finish(config, run, job.finish_in) if workers.is_rank_zero else None
+    (after, steps), tokens = workers.of_rank_zero(
+        lambda: (_finish(config, run, job.finish_in), run.config.train.device_batch_tokens)
     )
-    (after, steps), tokens = workers.gather((mine, run.config.train.device_batch_tokens))[0]
     changes = {"finish_after": after, "finish_steps": steps}
     if config.train.device_batch_tokens == "auto" and tokens not in ("auto", None):
         changes["device_batch_tokens"] = f"auto:{str(tokens).removeprefix('auto:')}"

@@ -44,12 +44,8 @@ from mtkit.train.validation import Validation, ValidationHistory, report_validat
 log = logging.getLogger(__name__)
 
 
-class Trainer:
+class Trainer(Parts):
     """Owns the model, the optimizer, the batches and the counters of a run.
-
-    Args:
-        workers: the group of workers; by default only this process.
-        initial: the weights to start from; by default random ones.
 
     Attributes:
         stopped: whether a signal asked `fit` to stop, if only in its last update.
@@ -64,36 +60,22 @@ class Trainer:
         workers: Workers | None = None,
         initial: Tensors | None = None,
     ) -> None:
-        self.config = config
-        self.settings = config.train
-        self.device = device
-        self.workers = workers or Workers()
-
+        super().__init__(config, data, device=device, workers=workers, initial=initial)
+        self._is_fine_tuning = initial is not None
         # The counters. Checkpoints have them; the first worker alone fills the history.
         self.step = 0
         self.cost = TrainingCost(tokens=0, flops=0.0, seconds=0.0)
         self.history = ValidationHistory(config.train)
         self.stopped = False
-
-        parts = Parts(config, data, device, workers=self.workers, initial=initial)
-        self.precision, self.matmul_backend = parts.precision, parts.matmul_backend
-        self.vocabularies, self.tokenizer = parts.vocabularies, parts.vocabularies.tgt
-        self.pairs, self.valid_text = parts.pairs, data.text("valid")
-        self.micro_batches, self.batches = parts.micro_batches, parts.batches
         # The position in the stream after the last update of `fit`. The stream itself may be
         # further, because a thread draws ahead.
         self._position = self.batches.state_dict()
-        self.model, self.trained = parts.model, parts.trained
-        self._is_fine_tuning = initial is not None
         self.schedule = Schedule.from_config(config)
-        self.optimizer, self._gradients = parts.optimizer, parts.gradients
-        self._validator, self._facts = parts.validator, parts.facts
 
     def fit(self, run: Run) -> bool:
         """Train to the last step, to an early stop or to a signal, then save.
 
-        Returns:
-            False if a signal ended it.
+        Returns False if a signal ended it.
         """
         settings, first = self.settings, self.workers.is_rank_zero
         meter = Meter(self.cost)
@@ -164,10 +146,8 @@ class Trainer:
     def update(self, batches: Sequence[IntArray], own: Sequence[Pass] | None = None) -> Losses:
         """One optimizer step on the pairs of these batches, divided among all workers.
 
-        The gradient is that of the mean loss per target token over all of them.
-
-        Args:
-            own: the passes of this worker, if they are prepared; their losses are returned.
+        The gradient is that of the mean loss per target token over all of them. `own` are the
+        passes of this worker, if they are prepared; their losses are returned.
         """
         self.step += 1
         for group in self.optimizer.param_groups:
@@ -249,14 +229,10 @@ class Trainer:
     def save(
         self, writer: CheckpointWriter, validation: Validation | None = None, *, extra: bool = False
     ) -> None:
-        """Start to write a checkpoint.
+        """Start to write a checkpoint, with the validation of this step if there was one.
 
-        Args:
-            validation: of this step, if there was one.
-            extra: as for `Run.save`.
-
-        Raises:
-            MtkitError: if a weight is not a finite number; nothing is saved then.
+        `extra` is as for `Run.save`. Raises `MtkitError`, and saves nothing, if a weight is not a
+        finite number.
         """
         if not (self.workers.is_rank_zero or self.settings.fsdp):
             return
@@ -279,13 +255,7 @@ class Trainer:
         writer.save(self.step, weights=weights, optimizer=optimizer, state=state, extra=extra)
 
     def resume(self, run: Run) -> None:
-        """Resume from the newest undamaged checkpoint.
-
-        The first worker chooses it: on a shared file system the others may not see it yet.
-
-        Raises:
-            MtkitError: if every checkpoint is damaged, or a worker cannot read the chosen one.
-        """
+        """Resume from the newest undamaged checkpoint; raises as `agreed_checkpoint`."""
         checkpoint, weights, optimizer, state = checkpoints.agreed_checkpoint(run, self.workers)
         step = checkpoint.step
         self.schedule.check_end(state.max_steps, step, name=run.path)
@@ -295,9 +265,7 @@ class Trainer:
         self.cost = state.cost
         self.history.rows = [row.model_dump(exclude_none=True) for row in state.validations]
         self.step = step
-        aside = self.workers.run_on_all_ranks(
-            lambda: checkpoints.set_aside_after(run, step) if self.workers.is_rank_zero else []
-        )
+        aside = self.workers.of_rank_zero(lambda: checkpoints.set_aside_after(run, step))
         if self.workers.is_rank_zero:
             try:
                 truncate_rows(run, self.step)
@@ -365,11 +333,7 @@ class Trainer:
     def _record(
         self, metrics: MetricsLogger, validation: Validation, *, last: bool
     ) -> tuple[bool, bool]:
-        """Log a validation.
-
-        Returns:
-            Whether training should stop early because of it, and whether it is the best so far.
-        """
+        """Log a validation; whether training should stop early, and whether it is the best."""
         early = best = False
         if self.workers.is_rank_zero:
             row = report_validation(self.step, validation)
