@@ -37,6 +37,7 @@ from mtkit.prepare.hub import HUB_PREFIX, fetch, fetch_split
 from mtkit.prepare.source import (
     CRLF,
     MARK,
+    REPEATED,
     Block,
     FileSource,
     Reading,
@@ -308,6 +309,17 @@ class _JsonLines(_BothSides):
     kind, unit, is_escaped = "jsonl", "line", True
 
     def _read(self, size: int, reading: Reading) -> Iterator[Block]:
+        wanted = {*self._languages, "translation"}
+
+        def counted(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+            record = dict(fields)
+            if len(record) < len(fields):
+                used = [name for name, _ in fields if name in wanted]
+                reading.found[REPEATED] += len(used) - len({*used})
+            return record
+
+        decoder = json.JSONDecoder(object_pairs_hook=counted)
+
         def blocks() -> Iterator[Block]:
             number, empty = itertools.count(1), 0
             for lines in _lines(self._path, size, reading):
@@ -317,18 +329,18 @@ class _JsonLines(_BothSides):
                     empty += 1
                     if line.strip():
                         rows += [[b"", b""]] * (empty - 1)
-                        rows.append(self._pair(line, place))
+                        rows.append(self._pair(line, place, decoder))
                         empty = 0
                 src, tgt = ([row[side] for row in rows] for side in (0, 1))
                 yield on_one_line(src, reading.found), on_one_line(tgt, reading.found)
 
         return regrouped(blocks(), size)
 
-    def _pair(self, line: bytes, number: int) -> list[bytes]:
+    def _pair(self, line: bytes, number: int, decoder: json.JSONDecoder) -> list[bytes]:
         place = f"{self._path}, line {number}"
         try:
             # Invalid UTF-8 is passed through, as in the other formats.
-            record = json.loads(line.decode("utf-8", "surrogateescape"))
+            record = decoder.decode(line.decode("utf-8", "surrogateescape"))
         except (ValueError, RecursionError) as error:
             raise MtkitError(f"{place}: not JSON ({reason_of(error)})") from error
         if isinstance(record, dict) and isinstance(record.get("translation"), dict):

@@ -35,6 +35,7 @@ INVISIBLE = "pair with invisible characters (they are dropped)"
 VARIANT = "further variant of a language in a TMX unit (not used)"
 SUBFLOW = "text within a code of a TMX segment, such as a footnote (left out)"
 ENTITY = "pair with entities such as &amp; (they are repaired)"
+REPEATED = "repeated field of a JSON object (only the last is used)"
 
 
 @dataclass

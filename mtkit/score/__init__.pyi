@@ -10,6 +10,7 @@ from .scores import (
     System as System,
     TextMetric as TextMetric,
     check_seed as check_seed,
+    first_shift as first_shift,
     mutual_chrf as mutual_chrf,
     note_tokenised as note_tokenised,
     refuse_unequal as refuse_unequal,

@@ -291,7 +291,7 @@ def test_the_best_of_several_references_counts(place: Place):
     assert outcome.out.startswith("BLEU 100.00 ")
     assert "nrefs:2" in outcome.out
     error = place.mtkit("score", "-", *references, stdin=2 * text).error
-    assert "standard input has 2 lines and a.txt has 1; line n of one must" in error
+    assert "standard input has 2 lines and a.txt has 1; a.txt seems to lack a line" in error
 
 
 PLAIN = b"".join(f"{line} von hier aus\n".encode() for line in CAPTIONS)

@@ -593,6 +593,18 @@ def test_further_variants_of_a_language_are_counted(tmp_path: Path):
     assert source.reading.found == {"further variant of a language in a TMX unit (not used)": 2}
 
 
+def test_a_field_that_a_json_object_repeats_is_counted(tmp_path: Path):
+    lines = [
+        b'{"en": "one", "de": "eins"}',
+        b'{"en": "x", "de": "zwei", "en": "y", "en": "two"}',
+        b'{"translation": {"en": "x", "de": "x"}, "translation": {"en": "three", "de": "drei"}}',
+        b'{"id": 1, "id": 2, "en": "four", "de": "vier"}',
+    ]
+    source = source_of(write_lines(tmp_path / "pairs.jsonl", lines))
+    assert pairs_of(source)[1:3] == [(b"two", b"zwei"), (b"three", b"drei")]
+    assert source.reading.found == {"repeated field of a JSON object (only the last is used)": 3}
+
+
 def test_two_countries_of_one_language_are_distinguished(tmp_path: Path):
     both = variant("pt-BR", "trem") + variant("pt-pt", "comboio")
     units = [both, variant("pt-BR", "ônibus")]

@@ -17,11 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.program import printed
 
+from mtkit.base.errors import MtkitError
 from mtkit.score import (
     System,
     TextMetric,
+    first_shift,
     mutual_chrf,
     note_tokenised,
+    refuse_unequal,
     score,
     sentence_chrf,
     split_compounds,
@@ -366,3 +369,21 @@ def test_texts_that_differ_only_in_what_the_metric_ignores_are_identical() -> No
     found = TextMetric([System("one", lines), System("two", turned)], [references]).compare()
     assert found[0].value == found[1].value
     assert found[1].identical is False
+
+
+@pytest.mark.parametrize(("place", "gap"), [(0, 1), (40, 1), (40, 7), (98, 1)])
+def test_the_place_of_missing_lines_is_named(place: int, gap: int) -> None:
+    rng = random.Random(place)
+    lengths = [rng.randint(10, 200) for _ in range(100 + gap)]
+    assert first_shift(lengths[:place] + lengths[place + gap :], lengths) == place
+
+
+def test_texts_of_different_length_are_refused_with_the_place() -> None:
+    words = [f"{'word ' * (i * 7 % 11)}end" for i in range(40)]
+    with pytest.raises(
+        MtkitError, match=r"h has 39 lines and r has 40; h seems to lack a line at line 18"
+    ):
+        refuse_unequal("h", words[:17] + words[18:], "r", words)
+    with pytest.raises(MtkitError, match="r seems to lack 2 lines at its end"):
+        refuse_unequal("h", words, "r", words[:-2])
+    refuse_unequal("h", words, "r", words)
