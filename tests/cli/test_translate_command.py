@@ -457,14 +457,3 @@ def test_a_full_standard_output_is_one_line(still_open: bool, untrained: Run):
     assert process.stderr.read() == b"mtkit: error: standard output: No space left on device\n"
     process.stdin.close()
     process.stderr.close()
-
-
-def test_a_short_limit_cuts_the_best_translation_off(run_translate: RunTranslate):
-    status, out, _ = run_translate(
-        "--max-length", "2", "--json", "--nbest", "3", lines="one two three four"
-    )
-    assert status == 0
-    translations = json.loads(out)["translations"]
-    assert all(len(found["tokens"]) <= 2 for found in translations)
-    scores = [found["score"] for found in translations]
-    assert scores == sorted(scores, reverse=True)

@@ -13,7 +13,7 @@ from mtkit.base.text import open_binary
 from mtkit.documents import open_document
 from mtkit.documents.subtitles import Subtitles
 from mtkit.run_folder import Run
-from mtkit.translate import IncompleteTranslations, Translator
+from mtkit.translate import Translator
 
 SRT = "".join(
     f"{i}\n00:00:{i:02},000 --> 00:00:{i:02},900\n{text}\n\n"
@@ -359,43 +359,6 @@ def test_an_interrupted_document_on_standard_output_was_not_written(documents, m
     outcome = documents.mtkit("translate", "in.srt")
     assert outcome.status == 130
     assert "interrupted: 0 segments were written" in outcome.err
-
-
-def test_a_document_is_saved_every_512_segments(documents: Place, monkeypatch: pytest.MonkeyPatch):
-    documents.write("long.md", "\n\n".join(f"w{'x' * i}" for i in range(600)))
-    windows: list[int] = []
-
-    def copied(_translator: object, _aligner: object, lines: list[str], **_: object) -> list[str]:
-        windows.append(len(lines))
-        if len(windows) == 2:
-            raise KeyboardInterrupt
-        return lines
-
-    monkeypatch.setattr("mtkit.translate.translate_markup", copied)
-    command = ("translate", "long.md", "--output", "out.md")
-    assert "the first 512 segments are saved" in documents.mtkit(*command).err
-    outcome = documents.mtkit(*command)
-    assert windows == [512, 88, 88]
-    assert "512 segments are done already" in outcome.err
-
-
-def test_warnings_of_an_earlier_start_are_printed_when_the_document_is_complete(
-    documents, monkeypatch
-):
-    def full(*_: object) -> bytes:
-        raise OSError(28, "No space left on device", "out.srt")
-
-    def check(self: IncompleteTranslations, number: int, *_: object) -> None:
-        self.add_missing(number)
-
-    command = ("translate", "in.srt", "--output", "out.srt")
-    documents.write("in.srt", TWICE)
-    with monkeypatch.context() as patch:
-        patch.setattr(Subtitles, "write", full)
-        patch.setattr(IncompleteTranslations, "check", check)
-        assert documents.mtkit(*command).status == 1
-    outcome = documents.mtkit(*command)
-    assert "3 segments are without a translation (cue 1, cue 2, cue 3)" in outcome.err
 
 
 @pytest.mark.parametrize("name", ["in.srt.gz", "in.po.xz"])

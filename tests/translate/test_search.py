@@ -408,29 +408,6 @@ def test_what_constraints_exclude_leaves_its_probability_to_the_others():
     assert set(grid(row, constraints=Constraints(prefixes=[[2]]))) == {2}
 
 
-def test_draws_obey_constraints():
-    tables = list(range(12))
-    prefixes = [[2, 3], [], [4, 2, 3], []] * 3
-    held = Constraints(min_length=2, no_repeat_ngram=2, prefixes=prefixes)
-    options = {"lines": tables, "n_samples": 10, "limit": 8}
-
-    def breaks(h: Hypothesis, prefix: list[int]) -> bool:
-        pairs = list(itertools.pairwise(h.tokens))
-        return (
-            len(h.tokens) < 2
-            or len(set(pairs)) < len(pairs)
-            or h.tokens[: len(prefix)] != tuple(prefix)
-        )
-
-    found, _ = drawn(tables, constraints=held, **options)
-    for of_line, prefix in zip(found, prefixes, strict=True):
-        assert len(of_line) == 10
-        assert not any(breaks(h, prefix) for h in of_line)
-    free, _ = drawn(tables, **options)
-    for of_line, prefix in zip(free, prefixes, strict=True):
-        assert any(breaks(h, prefix) for h in of_line)
-
-
 def test_a_sample_without_a_possible_token_is_left_out():
     held = Constraints(min_length=5, no_repeat_ngram=1)
     found, _ = drawn([1, 2], lines=[1, 2], n_samples=3, vocab=4, constraints=held)
