@@ -179,13 +179,6 @@ def test_a_kind_of_finding_that_no_line_has_is_not_offered(browser: Browser, tmp
     assert lines_of(browser) == []
 
 
-def test_the_tables_fit_a_narrow_screen(browser: Browser, tmp_path: Path):
-    show(browser, tmp_path, SYSTEMS, width=420, metrics=["chrf"])
-    tables = "[...document.querySelectorAll('.wide')]"
-    assert browser.value(f"{tables}.length") == 2
-    assert browser.value(f"{tables}.every((one) => one.scrollWidth <= one.clientWidth)")
-
-
 def test_no_score_of_a_line_is_broken(browser: Browser, tmp_path: Path):
     metric = SegmentMetric("COMET", [[0.1234] * 5] * 2)
     show(browser, tmp_path, SYSTEMS, segment_metrics=[metric])

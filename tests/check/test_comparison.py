@@ -190,20 +190,6 @@ def test_without_references_all_systems_say_what_is_usual():
     assert one.facts == other.facts
 
 
-def test_the_tables_say_how_to_read_them():
-    page = page_of(GOOD, BAD, metrics=("chrf", "ter"))
-    heads = page.texts("th")
-    # As beside the lines.
-    assert "chrF" in heads
-    assert "TER, lower is better" in heads
-    notes = " ".join(page.texts("p"))
-    assert "The interval is around the mean score of 1,000 random samples" in notes
-    assert "do not claim a difference" in notes
-    (counted, differences) = page.texts("svg")
-    assert "number of lines" in counted
-    assert "number of lines" in differences
-
-
 def test_the_languages_are_learned_from_the_references():
     checker = learned_checker(TEXT)
     assert checker is not None

@@ -6,7 +6,7 @@ import json
 import shlex
 
 import pytest
-from support.command_line import Place, full_disk
+from support.command_line import Place
 from support.demo_grammar import sentences
 
 PAIRS = [pair for pair, _ in itertools.islice(sentences(seed=1), 600)]
@@ -137,14 +137,6 @@ def test_a_mistake_is_one_line_and_leaves_everything_as_it_was(arguments, messag
     texts.write("latin.de", b"Gr\xfc\xdfe\n")
     texts.write("folder/x", "")
     assert message in texts.refused("check", *shlex.split(arguments))
-
-
-def test_a_full_disk_leaves_no_table(texts: Place):
-    with full_disk():
-        outcome = texts.mtkit("check", "test.en", "output.de", "--findings", "found.tsv")
-    assert outcome.status == 1
-    assert outcome.err.splitlines()[-1] == "mtkit: error: found.tsv: File too large"
-    assert [path.name for path in texts.folder.iterdir() if "found" in path.name] == []
 
 
 def test_two_files_of_one_language_are_a_warning(texts: Place):

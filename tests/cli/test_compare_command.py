@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.browsed import Page, well_formed
-from support.command_line import Place, full_disk
+from support.command_line import Place
 
 from mtkit.base.html import printable
 from mtkit.base.language_id import MIN_LINES
@@ -162,15 +162,6 @@ def test_a_run_is_checked_with_what_its_decoder_knows(trained: Place):
     (system,) = page_of(trained)[1]["systems"]
     reasons = [finding["reason"] for finding in system["found"]["0"]]
     assert "the translation ended at the limit of its length" in reasons
-
-
-def test_a_full_disk_leaves_the_page_that_was_there(files: Place):
-    # The font cache of matplotlib is written at its first import.
-    assert files.mtkit("compare", "first.de", *FILES, "--output", "old.html").status == 0
-    with full_disk():
-        error = files.refused("compare", "first.de", *FILES, "--output", "old.html")
-    assert "File too large" in error
-    assert "old.html" in error
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from support.browsed import well_formed
-from support.command_line import Place, full_disk
+from support.command_line import Place
 
 TEXT = "one two three"
 
@@ -16,19 +16,6 @@ def test_inspect_writes_a_page(trained: Place):
     page = well_formed((trained.folder / "page.html").read_text(encoding="utf-8"))
     assert {TEXT, "eins zwei", "tiny"} <= set(page.texts("dd"))
     assert not list(trained.folder.glob(".page*"))
-
-
-@pytest.mark.parametrize("form", ["--json", "page", "pages"])
-def test_inspect_on_a_full_disk_is_one_line_and_leaves_the_old_file(form: str, trained: Place):
-    # The font cache of matplotlib is written at its first import.
-    assert trained.mtkit("inspect", TEXT, "--json", "--output", "old").status == 0
-    texts = [TEXT, "nine"] if form == "pages" else [TEXT]
-    options = [form] if form.startswith("--") else []
-    output = "new" if form == "pages" else "old"
-    with full_disk():
-        error = trained.refused("inspect", *texts, *options, "--output", output)
-    assert "File too large" in error
-    assert output in error
 
 
 def test_several_sentences_make_a_folder_with_an_index(trained: Place):

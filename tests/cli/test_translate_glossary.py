@@ -67,13 +67,6 @@ def test_terms_go_with_html_and_a_warning_names_the_line(desk: Place, run: list[
     assert line.startswith("mtkit: warning: line 2: ")
 
 
-def test_workers_and_an_output_file_have_the_same_translations(desk: Place, run: list[str]):
-    outcome = given(desk, run)
-    others = given(desk, run, "--workers", "2", "--output", "out.txt")
-    assert "start one job for each with --shard I/N" in others.err
-    assert (desk.folder / "out.txt").read_text("utf-8") == outcome.out
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -1,14 +1,11 @@
 """Bracketed trees: read, linearised, and restored from whatever a model wrote."""
 
-import gzip
 import random
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.treebank import read_trees
 
 from mtkit.base.errors import MtkitError
 from mtkit.parsing.trees import Phrase, Tree, linearise, parse_trees, restore, split_words
@@ -69,18 +66,6 @@ def test_a_malformed_tree_is_reported_with_its_line(text: str, line: int, reason
         parsed(text)
     assert str(caught.value).startswith(f"some.trees, line {line}: ")
     assert reason in str(caught.value)
-
-
-def test_a_file_may_be_compressed_and_must_be_utf8(tmp_path: Path):
-    file = tmp_path / "some.trees.gz"
-    file.write_bytes(gzip.compress(f"{ANN}\n".encode()))
-    assert list(map(str, read_trees(file))) == [ANN]
-    file.write_bytes(gzip.compress(f"{ANN}\n(S (NN \xe4))\n".encode("latin-1")))
-    with pytest.raises(MtkitError, match="line 2: not UTF-8"):
-        list(read_trees(file))
-    file.write_bytes(b"not compressed")
-    with pytest.raises(MtkitError, match="cannot be read"):
-        list(read_trees(file))
 
 
 def test_a_linearised_tree_has_a_word_for_each_bracket_and_for_each_word_of_the_sentence():

@@ -178,11 +178,8 @@ def test_what_the_native_engine_cannot_do_is_done_by_pytorch_which_says_why(untr
     ("workers", "device", "level"),
     [
         (None, "cpu", None),
-        (1, "cpu", None),
         (2, "cpu", "WARNING"),
         (None, "cuda", "INFO"),
-        (1, "cuda", None),
-        (8, "cuda", "WARNING"),
     ],
 )
 def test_pytorch_says_that_it_has_one_process_and_how_several_gpus_are_used(
