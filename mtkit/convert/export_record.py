@@ -35,14 +35,10 @@ _IMPORTED = DecodeConfig(length_penalty=1.0, length_penalty_form="power")
 
 @dataclass(frozen=True)
 class ExportRecord:
-    """The record of an export, in this order.
+    """The record of an export, in this order; `steps` are those of the averaged checkpoints.
 
-    Attributes:
-        quantization: the type of the matrices.
-        steps: the steps of the averaged checkpoints.
-        data: name and languages of the corpus; for an application, the languages of the export.
-        decode, lines: the settings of translation of the run, and what its training lines were
-            like, which `mtkit import` reads back.
+    `data` has name and languages of the corpus; for an application, the languages of the export.
+    `decode` and `lines` are what `mtkit import` reads back of search and training lines.
     """
 
     format: Format
@@ -59,9 +55,7 @@ class ExportRecord:
 def recorded(folder: Path) -> tuple[DecodeConfig | None, LineFacts]:
     """What the record in a folder says of search and of the training lines; nothing without one.
 
-    Raises:
-        NewerFormatError: if it is of a newer version, with a `record_format` above 1.
-        MtkitError: naming a value that is not possible.
+    MtkitError if a value is not possible, or `record_format` is above 1: a newer version.
     """
     file = folder / RECORD
     record = read_json(file, required=False)

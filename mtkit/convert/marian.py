@@ -119,13 +119,10 @@ def _rest(old: OldIds) -> list[int]:
 
 
 class Part(NamedTuple):
-    """A linear map or a norm of a layer.
+    """A linear map or a norm of a layer: our name, and one or several, joined, of `MarianMTModel`.
 
-    Attributes:
-        ours: its name in a `Transformer`.
-        theirs: its name in `MarianMTModel`; several that are one below the other here.
-        axis: of the weights, the one that has the width of the model: 1 for a map from that width,
-            0 for a map to it, and its bias, and for a norm.
+    The axis of the weights that has the width of the model is 1 for a map from it, and 0 for
+    a map to it, its bias, and a norm.
     """
 
     ours: str
@@ -241,13 +238,10 @@ def new_weights(source: MarianSource, vocabulary: NewVocabulary) -> Tensors:
 
 @dataclass(frozen=True)
 class NewVocabulary:
-    """The vocabularies in the order of mtkit.
+    """The vocabularies in the order of mtkit, and the old id of the row of each new one.
 
-    Attributes:
-        src_rows, tgt_rows: the old id whose row of the embedding each new id has.
-        tgt_lost: number of the last new ids of the target that only a text can have: subwords
-            that the SentencePiece model has, and the model has not.
-        ids: where the subwords were.
+    The last `tgt_lost` ids of the target only a text can have: the SentencePiece model has them,
+    and the model has not. `ids` is where the subwords were.
     """
 
     vocabularies: Vocabularies
@@ -280,16 +274,13 @@ def most_rows(subwords: int) -> int:
 
 
 def new_vocabulary(source: MarianSource) -> NewVocabulary:
-    """The tokenizers of a model, whose ids are those of mtkit.
+    """The tokenizers of a model, whose ids are those of mtkit; MtkitError if one is damaged.
 
     A SentencePiece model and the list of subwords do not agree in general: the list has the
     subwords of both sides, and language tags, and may lack subwords of the SentencePiece model.
     Subwords of the list that the model of a side does not know are found only where they are a run
     of characters that it lacks. Those that the list lacks get an id of their own, with the
     embedding of the unknown token.
-
-    Raises:
-        MtkitError: if a SentencePiece model is damaged.
     """
     sides = (source.src, source.tgt)
     pieces_of = [sentencepiece_pieces(side.model, side.file) for side in sides]

@@ -48,12 +48,7 @@ def is_hub_name(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Card:
-    """What a card says.
-
-    Attributes:
-        licence: such as `cc-by-4.0`; empty if it does not say.
-        citations: BibTeX, each with one or more entries.
-    """
+    """The licence that a card gives, such as `cc-by-4.0`, and citations of BibTeX entries."""
 
     licence: str = ""
     citations: list[str] = field(default_factory=list)

@@ -196,9 +196,7 @@ def is_transformers_folder(folder: Path) -> bool:
 def read_transformers_folder(folder: Path) -> MarianSource:
     """The model in a folder: one of Marian, or M2M-100 or NLLB-200.
 
-    Raises:
-        MtkitError: if it is another kind of model, if a file is missing or damaged, or if the files
-            do not fit each other.
+    MtkitError if it is of another kind, or a file is missing, damaged or does not fit the others.
     """
     file = folder / CONFIG
     content = read_json(file)

@@ -125,12 +125,8 @@ class Trimming:
 def trim(run: Run, files: Sequence[Path], languages: Sequence[str], other: Path | None) -> Trimming:
     """Trim the vocabularies of a run to what files of text need, and say what is left.
 
-    Args:
-        languages: whose tags stay; all if there are none.
-        other: text whose lines are compared; without it, a part of the files.
-
-    Raises:
-        MtkitError: if a file cannot be read or has no text, or the run has not such a language.
+    The tags of `languages` stay, or all. Lines of `other`, or a part of the files, are compared.
+    MtkitError if a file cannot be read or has no text, or the run has not such a language.
     """
     if run.manifest.data.task != "translation":
         raise MtkitError("--keep-text: is for translation, and not for a parser")

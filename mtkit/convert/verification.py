@@ -27,13 +27,10 @@ COMPARED_LINES = ROWS_AT_A_TIME = 32
 
 
 class CheckText(NamedTuple):
-    """The text of a check.
+    """The text of a check: its name, and source lines without invisible characters.
 
-    Attributes:
-        name: what to call it.
-        lines: source lines, without the invisible characters that other software would keep.
-        references: their translations, if they are known.
-        positions: of the other model; of a longer translation this many tokens are compared.
+    References are their translations, if known. Of a translation that is longer than `positions`,
+    those of the other model, this many tokens are compared.
     """
 
     name: str

@@ -20,12 +20,10 @@ class TooLargeError(MtkitError):
 
 
 class Segment(NamedTuple):
-    """A text of a document that is translated on its own.
+    """A text of a document that is translated on its own, with inline codes (`inline`).
 
-    Attributes:
-        line: its text with inline codes (`mtkit.documents.inline`).
-        place: where it is, in the words of the format: "paragraph 12", "cue 7", "slide 3".
-        is_replaced: whether there is another translation, which also `line` itself replaces.
+    Its place is in the words of the format: "paragraph 12", "cue 7", "slide 3". `is_replaced` says
+    whether there is another translation, which also `line` itself replaces.
     """
 
     line: str
@@ -34,12 +32,10 @@ class Segment(NamedTuple):
 
 
 class Options(NamedTuple):
-    """What reading a document depends on, besides its bytes.
+    """What reading a document depends on, besides its bytes; languages may be empty.
 
-    Attributes:
-        source, target: the languages of the translation; empty if they are not known.
-        everything: whether texts that have a translation already are translated again.
-        max_unpacked: bytes of all parts of a package together.
+    With `everything`, texts that have a translation are translated again. `max_unpacked` is in
+    bytes of all parts of a package together.
     """
 
     source: str = ""
@@ -76,13 +72,8 @@ class Document(ABC):
     ) -> bytes:
         """The document with translations; it can be written as often as you like.
 
-        Args:
-            translations: one for each segment, with the codes of the segment; None keeps its text.
-            marks: what is doubtful about a segment, in one line of text, by its number from 0.
-
-        Raises:
-            ValueError: the number of translations, or the codes in one of them, are not those of
-                the segments.
+        There is a translation for each segment, with its codes, or None to keep its text; otherwise
+        it is a ValueError. `marks` says what is doubtful, in a line of text, by number from 0.
         """
         self.write_notes, changes = [], dict[int, str]()
         self._rejected = {number for number, line in enumerate(translations) if line is None}
@@ -99,12 +90,10 @@ class Document(ABC):
 
 
 class DistinctLines:
-    """The different lines of the segments of a document, and the translation of each.
+    """The different lines of a document with the numbers of their segments, and translations.
 
-    Attributes:
-        segments: by each line, the numbers of the segments that have it.
-        translations: of each segment; None if it keeps its source, or was not `put` yet.
-        marks: see `Document.write`.
+    The translation of a segment is None if it keeps its source, or was not `put` yet. For marks see
+    `Document.write`.
     """
 
     def __init__(self, document: Document) -> None:
@@ -186,16 +175,10 @@ _BEGINNINGS = {
 
 
 def open_document(name: str, data: bytes, *, format: str | None = None, **options: Any) -> Document:
-    """Read a document.
+    """Read a document; its name is for the ending and for messages, which name the file.
 
-    Args:
-        name: of the file, for its ending and for messages.
-        format: an ending (a key of `FORMATS`) that counts instead of that of the name.
-        options: the attributes of `Options`.
-
-    Raises:
-        MtkitError: it cannot be read; the message names the file and the reason.
-        TooLargeError: likewise, because it is too large.
+    `format`, a key of `FORMATS`, counts instead of the ending; `options` are those of `Options`.
+    MtkitError if it cannot be read, TooLargeError if it is too large.
     """
     ending = (format or PurePath(name).suffix).lower().removeprefix(".")
     for beginning, reason in _BEGINNINGS.items():

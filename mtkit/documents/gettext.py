@@ -70,11 +70,9 @@ _FORMATS = {
 
 @dataclass
 class _Entry:
-    """An entry: its strings in the file, and before them its comments, as lines.
+    """An entry: its strings in the file, its comments before them, and its texts by keyword.
 
-    Attributes:
-        texts: the text of each string, by its keyword.
-        parts: of each text to translate, its lines: text that stays, or the number of a segment.
+    Each text to translate has parts: text that stays, or the number of a segment.
     """
 
     match: re.Match[str]

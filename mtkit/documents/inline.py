@@ -135,11 +135,9 @@ def trimmed(
 ) -> tuple[int, int]:
     """Where the words of some pieces begin and end, without what is around all of them.
 
-    Args:
-        count: of the pieces.
-        is_outside: whether a piece may be left out at either end: it is neither a word nor the
-            beginning or end of formatting around words.
-        is_pair: whether two pieces are the ends of what is around the words between them.
+    `is_outside` says whether a piece may be left out at either end: it is neither a word nor an end
+    of formatting around words. `is_pair` says whether two are the ends of what is around the words
+    between them.
     """
     start, stop = 0, count
     while start < stop:

@@ -72,13 +72,10 @@ class TextFile:
 
 
 class Piece(NamedTuple):
-    """A piece of a text in a file.
+    """A piece of a text in a file: how it is written, and its characters of text.
 
-    Attributes:
-        source: how it is written there.
-        value: the characters of text; or how a code is written at another place.
-        name: of a tag around words, which begins with `/` at the end; empty for another code, and
-            None for text.
+    Of a code, `value` is how it is written elsewhere. A tag around words has a name, which begins
+    with `/` at the end; other codes have an empty one, and text has None.
     """
 
     source: str

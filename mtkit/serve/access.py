@@ -48,11 +48,9 @@ def read_keys(path: Path) -> frozenset[str]:
 
 
 class Access:
-    """Keeps count of clients.
+    """Keeps count of clients by the SHA-256 of their keys, in hexadecimal, if keys are needed.
 
-    Args:
-        keys: the SHA-256 of the keys, in hexadecimal; none if no key is needed.
-        per_minute: texts per minute of a key, or of an address; 0 for any number.
+    A key, or an address, may send `per_minute` texts per minute; 0 for any number.
     """
 
     def __init__(self, keys: Collection[str] = (), *, per_minute: int = 0) -> None:
@@ -102,12 +100,7 @@ class Access:
 
 
 class DocumentTurns:
-    """Lets few documents be sent and translated at a time; others wait, but not many.
-
-    Args:
-        most: documents that have a turn at a time.
-        seconds: for which others wait, at most.
-    """
+    """Lets `most` documents be translated at a time; others wait, but not many or for long."""
 
     def __init__(self, most: int, seconds: float) -> None:
         self._free, self._seconds = asyncio.Semaphore(most), seconds

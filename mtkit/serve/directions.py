@@ -22,16 +22,9 @@ Loader = Callable[[Run, str | None, str | None], Translator]
 class Directions:
     """Translators by source and target language, in public codes (`languages.public_code`).
 
-    Args:
-        runs: of one direction or of several.
-        load: the translator of a run, for a source and a target language if it has several.
-
-    Attributes:
-        checkers: what checks translations, by direction, once `load_checker` has loaded it.
-
-    Raises:
-        MtkitError: if a run is a parser, does not say its languages, or has a direction that an
-            earlier one has.
+    `load` gives that of a run, for two languages if it has several. `checkers` has what
+    `load_checker` has loaded. MtkitError if a run is a parser, does not say its languages, or has a
+    direction that an earlier one has.
     """
 
     def __init__(self, runs: Sequence[Run], load: Loader) -> None:

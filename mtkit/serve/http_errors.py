@@ -9,10 +9,8 @@ from dataclasses import dataclass
 class RequestError(Exception):
     """A request that is answered with an error.
 
-    Attributes:
-        status: of HTTP.
-        retry_after: seconds after which the client may try again, if that helps.
-        closes_connection: because the request was not read to its end.
+    After `retry_after` seconds the client may try again, if that helps. The connection is closed if
+    the request was not read to its end.
     """
 
     status: int

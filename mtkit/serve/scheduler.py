@@ -106,12 +106,9 @@ class Request:
 
 @dataclass
 class Scheduler:
-    """The queue and the threads. All methods are called in the event loop.
+    """The queue and the threads of the native engine. All methods are called in the event loop.
 
-    Args:
-        threads: of the native engine.
-        most_waiting: tokens that may wait.
-        batch_tokens: of a batch, at most; the setting of the run if that is less.
+    `most_waiting` tokens may wait, and a batch has `batch_tokens` at most, or those of the run.
     """
 
     threads: int

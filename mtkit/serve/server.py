@@ -214,9 +214,7 @@ def _with_headers(app: ASGIApp) -> ASGIApp:
 class Server:
     """A server at the address that a socket listens on, which it closes at the end.
 
-    Args:
-        proxies: addresses and networks of web servers whose `X-Forwarded-For` is believed, besides
-            those of this machine.
+    It believes `X-Forwarded-For` of this machine and of `proxies`, addresses and networks.
     """
 
     def __init__(
@@ -246,13 +244,9 @@ class Server:
     def run(self, on_ready: Callable[[], None], *, handles_signals: bool = True) -> None:
         """Serve until `stop`, or SIGTERM or Ctrl-C: then finish what was accepted, and return.
 
-        Args:
-            on_ready: is called when requests are answered.
-            handles_signals: only the main thread can.
-
-        Raises:
-            RuntimeError: if it handles signals in another thread than the main one.
-            KeyboardInterrupt: at the end, after Ctrl-C. A second Ctrl-C ends it sooner.
+        `on_ready` is called when requests are answered. Only the main thread can handle signals; in
+        another one it is a RuntimeError. KeyboardInterrupt at the end, after Ctrl-C; a second one
+        ends it sooner.
         """
         self._uvicorn.on_ready = on_ready
         with _quiet(self._service):
@@ -384,11 +378,7 @@ def _protocol(seconds: float) -> type[H11Protocol]:
 def listen(host: str, port: int) -> socket.socket:
     """A socket that listens on an address; clients wait until a `Server` runs on it.
 
-    Args:
-        port: 0 for any that is free.
-
-    Raises:
-        MtkitError: if the address cannot be used.
+    Port 0 is any that is free. MtkitError if the address cannot be used.
     """
     try:
         if not host:

@@ -43,11 +43,9 @@ _PAIRS = 32
 
 
 class LinePair(NamedTuple):
-    """A line without the white space around it, and its translation.
+    """A line without the white space around it, its translation, and where both begin.
 
-    Attributes:
-        source_start: the index of the first character of the line in its text.
-        target_start: the index of the first character of its translation in that of the text.
+    That is the index of the first character of the line in its text, and likewise.
     """
 
     source: str

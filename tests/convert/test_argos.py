@@ -1,7 +1,5 @@
 """Packages for Argos Translate, read without mtkit, and by Argos itself where it is installed."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import types
@@ -77,9 +75,7 @@ def greedy(run: Run, lines: list[str], *, most: int, **languages: str) -> list[s
 
 
 @pytest.mark.parametrize("format", [needs("argos")])
-def test_a_package_is_one_folder_with_the_files_that_argos_reads(
-    format: str, package: Path, ending_run: Run
-):
+def test_a_package_is_one_folder_with_the_files_that_argos_reads(format, package, ending_run):
     with zipfile.ZipFile(package) as archive:
         assert archive.testzip() is None
         names = archive.namelist()
@@ -113,7 +109,7 @@ def test_a_package_is_one_folder_with_the_files_that_argos_reads(
 
 @pytest.mark.parametrize("format", [needs("argos")])
 def test_a_package_that_is_read_without_mtkit_translates_as_the_run_does(
-    format: str, package: Path, ending_run: Run, tmp_path: Path
+    format, package, ending_run, tmp_path
 ):
     zipfile.ZipFile(package).extractall(tmp_path)
     done = python("-c", READER, tmp_path, json.dumps(NUMBERS))
@@ -124,7 +120,7 @@ def test_a_package_that_is_read_without_mtkit_translates_as_the_run_does(
 @pytest.mark.parametrize("format", [needs("argos")])
 @needs_library("argostranslate")
 def test_argos_itself_translates_as_the_run_does_without_a_network(
-    format: str, package: Path, ending_run: Run, tmp_path: Path
+    format, package, ending_run, tmp_path
 ):
     places = dict.fromkeys(("XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"), str(tmp_path))
     greedy_search = {"ARGOS_BEAM_SIZE": "1", "ARGOS_COMPUTE_TYPE": "default"}
@@ -138,7 +134,7 @@ def test_argos_itself_translates_as_the_run_does_without_a_network(
 
 @pytest.mark.parametrize("format", [needs("argos")])
 def test_the_same_run_gives_the_same_bytes_and_force_replaces_only_a_package(
-    format: str, package: Path, ending_run: Run, tmp_path: Path
+    format, package, ending_run, tmp_path
 ):
     out = tmp_path / package.name
     command = ("-m", "mtkit", "export", ending_run.path, out, "--format", "argos")
@@ -157,9 +153,7 @@ def test_the_same_run_gives_the_same_bytes_and_force_replaces_only_a_package(
 
 
 @pytest.mark.parametrize("format", [needs("argos")])
-def test_a_package_has_small_numbers_by_default(
-    format: str, package: Path, ending_run: Run, tmp_path: Path
-):
+def test_a_package_has_small_numbers_by_default(format, package, ending_run, tmp_path):
     out = tmp_path / "small.argosmodel"
     done = python("-m", "mtkit", "export", ending_run.path, out, "--format", "argos")
     assert done.returncode == 0, done.stderr
@@ -181,9 +175,7 @@ def refusal(run: Run, out: Path, **options: Any) -> str:
 
 
 @skipped_without("argos")
-def test_what_a_package_cannot_express_is_refused_in_one_line(
-    tiny_run: Run, uneven: Run, parser: Run, tmp_path: Path
-):
+def test_what_a_package_cannot_express_is_refused_in_one_line(tiny_run, uneven, parser, tmp_path):
     out = tmp_path / "out.argosmodel"
     assert "a vocabulary for each side, because a package has one" in refusal(uneven, out)
     assert "a model for parsing, because Argos Translate only" in refusal(parser, out)
@@ -225,7 +217,7 @@ def test_what_is_no_package_is_refused_before_any_work(tiny_run: Run, tmp_path: 
 
 @pytest.mark.parametrize("format", [needs("argos")])
 def test_a_package_with_one_other_weight_or_one_other_translation_is_refused(
-    format: str, ending_run: Run, tmp_path: Path
+    format, ending_run, tmp_path
 ):
     done = python(EXPORTED, "wrong_packages", ending_run.path, tmp_path / "out")
     assert done.returncode == 0, done.stderr
@@ -261,12 +253,7 @@ def test_a_package_with_one_other_weight_or_one_other_translation_is_refused(
     ],
 )
 def test_in_float32_only_ties_may_differ_and_small_numbers_may_lose_little(
-    identical: int,
-    ties: int | None,
-    lost: float | None,
-    bounds: Any,
-    difference: float,
-    holds: bool,
+    identical, ties, lost, bounds, difference, holds
 ):
     compared = ("text", 500, identical, 99.0, difference, 32)
     assert _ArgosAgreement(*compared, ties=ties, bleu_lost=lost).holds(BOUNDS[bounds]) == holds
@@ -288,7 +275,7 @@ def test_in_float32_only_ties_may_differ_and_small_numbers_may_lose_little(
     ],
 )
 def test_a_tie_is_where_the_first_other_subwords_are_equally_probable(
-    ours: str, theirs: str, ours_scored: list[float], theirs_scored: list[float], is_tie: bool
+    ours, theirs, ours_scored, theirs_scored, is_tie
 ):
     scored = {tuple(ours.split()): ours_scored, tuple(theirs.split()): theirs_scored}
     model = object.__new__(_ArgosModel)

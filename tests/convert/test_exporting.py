@@ -1,7 +1,5 @@
 """Models for other software: they do there what they do here, or nothing is left behind."""
 
-from __future__ import annotations
-
 import functools
 import json
 import random
@@ -17,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import GREEK, changed, random_ending_run
-from support.command_line import Place, full_disk
+from support.command_line import full_disk
 from support.exported import NUMBERS, TEXTS, needs
 from support.program import python
 from support.runs import contents, remade
@@ -28,7 +26,6 @@ from mtkit.cli import commands
 from mtkit.config import ModelConfig
 from mtkit.convert.export_run import TARGETS, export
 from mtkit.convert.verification import Agreement, Bounds
-from mtkit.data import PreparedData
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.run_manifest import ImportRecord
@@ -73,9 +70,7 @@ def exported(ending_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Expor
 
 
 @pytest.mark.parametrize("format", [needs("ctranslate2"), needs("huggingface")])
-def test_the_printed_lines_of_python_translate_as_the_run_does(
-    format: str, ending_run: Run, exported: Exporter
-):
+def test_the_printed_lines_of_python_translate_as_the_run_does(format, ending_run, exported):
     out, printed = exported(format)
     assert "checked: 20 of 20 lines of the validation text of" in printed
     assert "BLEU" not in printed
@@ -92,7 +87,7 @@ def test_the_printed_lines_of_python_translate_as_the_run_does(
 
 @pytest.mark.parametrize("format", ["safetensors", *map(needs, [*OTHER_FOLDERS[:2], "argos"])])
 def test_weights_that_were_damaged_while_they_were_written_leave_nothing_behind(
-    format: str, ending_run: Run, tmp_path: Path
+    format, ending_run, tmp_path
 ):
     done = python(EXPORTED, "refusals", ending_run.path, tmp_path / "out", format)
     assert done.returncode == 0, done.stderr
@@ -104,7 +99,7 @@ def test_weights_that_were_damaged_while_they_were_written_leave_nothing_behind(
 
 @pytest.mark.parametrize("format", [needs("huggingface")])
 def test_hugging_faces_tokenizer_gives_the_same_ids_and_the_same_text(
-    format: str, ending_run: Run, exported: Exporter, tmp_path: Path
+    format, ending_run, exported, tmp_path
 ):
     out, _ = exported(format)
     rng = random.Random(1)
@@ -131,9 +126,7 @@ def test_hugging_faces_tokenizer_gives_the_same_ids_and_the_same_text(
 
 
 @pytest.mark.parametrize("format", [needs("ctranslate2"), needs("huggingface")])
-def test_a_run_with_two_vocabularies_does_the_same_there(
-    format: str, uneven: Run, greek_data: PreparedData, tmp_path: Path
-):
+def test_a_run_with_two_vocabularies_does_the_same_there(format, uneven, greek_data, tmp_path):
     run = random_ending_run(tmp_path / "run", greek_data, 10, tokenizers=uneven.tokenizers())
     out = tmp_path / "out"
     done = python("-m", "mtkit", "export", run.path, out, "--format", format)
@@ -153,7 +146,7 @@ def test_a_run_with_two_vocabularies_does_the_same_there(
 
 @pytest.mark.parametrize("format", [needs("huggingface")])
 def test_hugging_faces_tokenizer_has_the_subwords_of_either_side(
-    format: str, uneven: Run, greek_data: PreparedData, tmp_path: Path
+    format, uneven, greek_data, tmp_path
 ):
     out = tmp_path / "out"
     done = python("-m", "mtkit", "export", uneven.path, out, "--format", format)
@@ -185,7 +178,7 @@ def test_a_run_folder_with_two_vocabularies_is_exported_as_one(uneven: Run, tmp_
 @pytest.mark.parametrize("format", [needs("ctranslate2")])
 @pytest.mark.parametrize("positions", ["learned", "none"])
 def test_ctranslate2_takes_the_other_norm_and_other_positions(
-    positions: str, format: str, tiny_run: Run, tmp_path: Path
+    positions, format, tiny_run, tmp_path
 ):
     shape = {"norm": "pre", "positions": positions, "max_positions": 60, "encoder_layers": 2}
     config = changed(tiny_run.config, "model", **shape)
@@ -200,9 +193,7 @@ def test_ctranslate2_takes_the_other_norm_and_other_positions(
 
 
 @pytest.mark.parametrize("format", [needs("ctranslate2")])
-def test_small_numbers_take_less_room_and_leave_the_model_as_it_was(
-    format: str, ending_run: Run, tmp_path: Path
-):
+def test_small_numbers_take_less_room_and_leave_the_model_as_it_was(format, ending_run, tmp_path):
     done = python(EXPORTED, "quantized", ending_run.path, tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -211,9 +202,7 @@ def test_small_numbers_take_less_room_and_leave_the_model_as_it_was(
     assert whole > half > quarter
 
 
-def test_the_safetensors_format_is_a_run_folder_of_one_averaged_checkpoint(
-    tiny_run: Run, tmp_path: Path
-):
+def test_the_safetensors_format_is_a_run_folder_of_one_averaged_checkpoint(tiny_run, tmp_path):
     out = tmp_path / "out"
     usage = export(tiny_run, out, format="safetensors")
     assert usage == f"mtkit translate --run {out} < input.txt\n"
@@ -235,7 +224,7 @@ def test_the_safetensors_format_is_a_run_folder_of_one_averaged_checkpoint(
 @pytest.mark.parametrize("by", ["export", "import"])
 @pytest.mark.parametrize("restart", [False, True])
 def test_training_neither_continues_nor_deletes_a_run_that_was_converted(
-    by: str, restart: bool, tiny_run: Run, tiny_data: PreparedData, tmp_path: Path
+    by, restart, tiny_run, tiny_data, tmp_path
 ):
     out = tmp_path / "out"
     record = ImportRecord(source="m", commit="", licence="", citations=[], subwords=None)
@@ -255,7 +244,7 @@ def test_training_neither_continues_nor_deletes_a_run_that_was_converted(
 
 @pytest.mark.parametrize("format", ["safetensors", *map(needs, OTHER_FOLDERS)])
 def test_every_file_of_an_export_has_the_mode_that_the_users_mask_gives(
-    format: str, exported: Exporter, tiny_run: Run, tmp_path: Path
+    format, exported, tiny_run, tmp_path
 ):
     if format == "safetensors":
         out = tmp_path / "out"
@@ -268,9 +257,7 @@ def test_every_file_of_an_export_has_the_mode_that_the_users_mask_gives(
 
 
 @pytest.mark.parametrize("format", ["safetensors", *map(needs, OTHER_FOLDERS)])
-def test_an_export_on_a_full_disk_is_one_line_and_leaves_nothing(
-    format: Any, tiny_run: Run, tmp_path: Path
-):
+def test_an_export_on_a_full_disk_is_one_line_and_leaves_nothing(format, tiny_run, tmp_path):
     with full_disk(5000), pytest.raises(MtkitError, match="File too large") as caught:
         export(tiny_run, tmp_path / "out", format=format)
     assert str(caught.value).startswith(f"{tmp_path}/out")
@@ -278,7 +265,7 @@ def test_an_export_on_a_full_disk_is_one_line_and_leaves_nothing(
 
 
 def test_the_notes_of_an_export_name_the_run_and_no_folder_that_is_not_finished(
-    tiny_run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tiny_run, tmp_path, caplog
 ):
     run = Run.open(tiny_run.path)
     with caplog.at_level("INFO", logger="mtkit"):
@@ -287,9 +274,7 @@ def test_the_notes_of_an_export_name_the_run_and_no_folder_that_is_not_finished(
     assert not any(".partial" in message for message in caplog.messages)
 
 
-def test_the_check_of_an_export_leaves_the_threads_of_pytorch_as_they_are(
-    tiny_run: Run, tmp_path: Path
-):
+def test_the_check_of_an_export_leaves_the_threads_of_pytorch_as_they_are(tiny_run, tmp_path):
     # The order of sums depends on them: a training after it would have other last digits.
     export(tiny_run, tmp_path / "out", format="ctranslate2")
     assert torch.get_num_threads() == 1
@@ -304,7 +289,7 @@ def test_a_chosen_checkpoint_is_the_one_that_is_exported(tiny_run: Run, tmp_path
 
 
 def test_other_weights_than_the_runs_are_refused_with_the_comparison(
-    ending_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ending_run, tmp_path, monkeypatch
 ):
     original = Run.save
 
@@ -318,9 +303,7 @@ def test_other_weights_than_the_runs_are_refused_with_the_comparison(
     assert not list(tmp_path.iterdir())
 
 
-def test_an_interrupted_export_leaves_what_was_there(
-    tiny_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_an_interrupted_export_leaves_what_was_there(tiny_run, tmp_path, monkeypatch):
     out = tmp_path / "out"
     export(tiny_run, out, format="safetensors")
     before = contents(tmp_path)
@@ -337,7 +320,7 @@ def test_an_interrupted_export_leaves_what_was_there(
 
 
 def test_an_existing_folder_is_replaced_if_it_is_an_export_and_that_is_asked_for(
-    tiny_run: Run, begun: Path, tmp_path: Path
+    tiny_run, begun, tmp_path
 ):
     out = tmp_path / "out"
     export(tiny_run, out, format="safetensors", checkpoint="2")
@@ -361,12 +344,7 @@ def test_an_existing_folder_is_replaced_if_it_is_an_export_and_that_is_asked_for
     ],
 )
 def test_an_output_that_cannot_be_written_is_refused_before_the_model_is_loaded(
-    name: str,
-    message: str,
-    force: bool,
-    tiny_run: Run,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    name, message, force, tiny_run, tmp_path, monkeypatch
 ):
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to("nowhere")
@@ -386,9 +364,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_model_is_loaded(
         (["out", "--check", "-"], "--check: give a file; standard input (-) is not read"),
     ],
 )
-def test_standard_streams_are_refused_in_one_line(
-    arguments: list[str], message: str, trained: Place
-):
+def test_standard_streams_are_refused_in_one_line(arguments, message, trained):
     error = trained.refused("export", "runs/tiny", *arguments, "--format", "safetensors")
     assert error == f"mtkit: error: {message} (see mtkit export --help)"
 
@@ -403,12 +379,7 @@ def test_standard_streams_are_refused_in_one_line(
     ],
 )
 def test_a_missing_library_is_named_with_the_command_that_installs_it(
-    format: Any,
-    library: str,
-    extra: str,
-    tiny_run: Run,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    format, library, extra, tiny_run, tmp_path, monkeypatch
 ):
     for name in ("ctranslate2", "onnx", "language_data"):
         monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
@@ -438,9 +409,7 @@ USUAL = ["ctranslate2", "huggingface", "argos"]
         ({"d_k": 64, "d_v": 32}, USUAL, "d_v 32"),
     ],
 )
-def test_what_a_format_cannot_express_is_refused_by_the_name_of_the_setting(
-    settings: dict[str, Any], refused: list[str], key: str
-):
+def test_what_a_format_cannot_express_is_refused_by_the_name_of_the_setting(settings, refused, key):
     for format, target in TARGETS.items():
         config = ModelConfig(**settings)
         if format in refused:
@@ -452,7 +421,7 @@ def test_what_a_format_cannot_express_is_refused_by_the_name_of_the_setting(
 
 
 def test_a_run_whose_data_are_gone_is_checked_with_its_samples_or_with_text_that_is_given(
-    tiny_run: Run, begun: Path, tmp_path: Path
+    tiny_run, begun, tmp_path
 ):
     data = tiny_run.manifest.data.model_copy(update={"path": str(tmp_path / "gone")})
     manifest = tiny_run.manifest.model_copy(update={"data": data})
@@ -498,7 +467,7 @@ def test_no_more_than_five_hundred_lines_are_translated(tiny_run: Run, tmp_path:
     ],
 )
 def test_a_check_allows_one_line_in_a_hundred_and_no_number_that_is_none(
-    lines: int, identical: int, difference: float, holds: bool
+    lines, identical, difference, holds
 ):
     found = Agreement("text", lines, identical, 100.0, difference, 32)
     assert found.holds(Bounds(0.99, 1e-3)) == holds

@@ -5,8 +5,6 @@ their own, with limits on its memory and processor time, which a case cannot sur
 much, hangs or crashes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import io
@@ -504,9 +502,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [([*PLACES], 20), *(slow([place], 1) for place in PLACES)],
     ids=["some of all", *PLACES],
 )
-def test_a_hostile_file_is_one_line_and_takes_little_memory(
-    places: list[str], step: int, models: Path, tmp_path: Path
-):
+def test_a_hostile_file_is_one_line_and_takes_little_memory(places, step, models, tmp_path):
     results = tmp_path / "results"
     with Forked(run_cases, places, step, models, tmp_path, results) as process:
         status = process.wait(600)

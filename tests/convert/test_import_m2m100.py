@@ -1,7 +1,5 @@
 """Imports of M2M-100 and NLLB-200, against transformers, and exports of them."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
@@ -95,9 +93,7 @@ def translator_of(run: Run, src: str, tgt: str, **decode: Any) -> Translator:
 # The same as transformers
 
 
-def test_log_probabilities_are_those_of_transformers_to_1e5(
-    kind: Kind, sources: dict[Kind, Path], imported: dict[Kind, Imported]
-):
+def test_log_probabilities_are_those_of_transformers_to_1e5(kind, sources, imported):
     for src, tgt in DIRECTIONS[kind]:
         model, tokenizer, tag = theirs_of(sources[kind], src, tgt)
         inputs = tokenizer(TEXT, padding=True, return_tensors="pt")
@@ -119,13 +115,7 @@ def test_log_probabilities_are_those_of_transformers_to_1e5(
 
 @pytest.mark.parametrize("beam_size", [1, 4])
 @pytest.mark.parametrize("engine", ["native", "torch"])
-def test_translations_are_those_of_generate(
-    kind: Kind,
-    engine: str,
-    beam_size: int,
-    sources: dict[Kind, Path],
-    imported: dict[Kind, Imported],
-):
+def test_translations_are_those_of_generate(kind, engine, beam_size, sources, imported):
     src, tgt = DIRECTIONS[kind][1]
     model, tokenizer, tag = theirs_of(sources[kind], src, tgt)
     run = imported[kind].run
@@ -168,9 +158,7 @@ def test_translations_are_those_of_generate(
     assert len(same) > 5
 
 
-def test_a_model_of_transformers_with_other_positions_is_noticed(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_model_of_transformers_with_other_positions_is_noticed(source, tmp_path, monkeypatch):
     from mtkit.convert import transformers_folder
 
     right = transformers_folder.fairseq_positions
@@ -185,7 +173,7 @@ def test_a_model_of_transformers_with_other_positions_is_noticed(
 
 
 def test_weights_in_several_files_of_either_kind_with_prefixes_are_the_same(
-    kind: Kind, source: Path, tmp_path: Path, imported: dict[Kind, Imported]
+    kind, source, tmp_path, imported
 ):
     tensors = load_file(source / "model.safetensors")
     table = torch.zeros(258, 32)
@@ -380,9 +368,7 @@ CASES = {kind: FOR_BOTH | (OF_M2M100 if kind == "m2m100" else OF_NLLB) for kind 
 
 
 @pytest.mark.parametrize(("kind", "case"), [(kind, case) for kind in KINDS for case in CASES[kind]])
-def test_a_folder_that_was_made_to_do_harm_gets_one_line(
-    kind: Kind, case: str, source: Path, tmp_path: Path
-):
+def test_a_folder_that_was_made_to_do_harm_gets_one_line(kind, case, source, tmp_path):
     CASES[kind][case](source)
     with pytest.raises(MtkitError) as error:
         import_model(str(source), tmp_path / "out")
@@ -394,9 +380,7 @@ def test_a_folder_that_was_made_to_do_harm_gets_one_line(
 # Out again, and further
 
 
-def test_an_export_for_transformers_gives_the_same_files_back(
-    kind: Kind, sources: dict[Kind, Path], imported: dict[Kind, Imported], tmp_path: Path
-):
+def test_an_export_for_transformers_gives_the_same_files_back(kind, sources, imported, tmp_path):
     text = lines_in(tmp_path / "text", TEXT)
     run, out = imported[kind].run, tmp_path / kind
     code = export(run, out, format="huggingface", check=text)
@@ -429,9 +413,7 @@ def test_other_formats_say_the_way(imported: dict[Kind, Imported], tmp_path: Pat
     assert Run.open(tmp_path / "copy").manifest.format == 3
 
 
-def test_the_converter_of_ctranslate2_takes_an_export(
-    kind: Kind, imported: dict[Kind, Imported], tmp_path: Path
-):
+def test_the_converter_of_ctranslate2_takes_an_export(kind, imported, tmp_path):
     ctranslate2 = pytest.importorskip("ctranslate2")
     text = lines_in(tmp_path / "text", TEXT)
     run, out = imported[kind].run, tmp_path / kind
@@ -459,12 +441,7 @@ def test_the_converter_of_ctranslate2_takes_an_export(
         assert tokenizer.decode(ids, skip_special_tokens=True) == translation
 
 
-def test_an_import_is_trained_further_and_exported_again(
-    kind: Kind,
-    sources: dict[Kind, Path],
-    imported: dict[Kind, Imported],
-    tmp_path: Path,
-):
+def test_an_import_is_trained_further_and_exported_again(kind, sources, imported, tmp_path):
     files = [tmp_path / side for side in ("src", "tgt")]
     for file, lines in zip(files, (LINES[:200], LINES[300:500]), strict=True):
         lines_in(file, lines)
@@ -494,9 +471,7 @@ def test_an_import_is_trained_further_and_exported_again(
     assert "cc-by-nc-4.0" in (tmp_path / f"{kind}-out" / "export.json").read_text()
 
 
-def test_printed_commands_have_english_as_one_side(
-    kind: Kind, imported: dict[Kind, Imported], tmp_path: Path
-):
+def test_printed_commands_have_english_as_one_side(kind, imported, tmp_path):
     text = tmp_path / "text"
     text.write_text("one two\n")
     options = {

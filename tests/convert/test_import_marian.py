@@ -1,7 +1,5 @@
 """Imported models do here what they do in transformers."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import logging
@@ -14,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import TinyText, changed, slow
+from conftest import changed, slow
 from safetensors.torch import load_file, save_file
 from support.command_line import Place
 from support.hub import Hub, Repository, client_environment
@@ -23,7 +21,7 @@ from support.program import python
 from support.translators import loaded
 
 from mtkit.base.errors import MtkitError
-from mtkit.config import Config, parse_config
+from mtkit.config import parse_config
 from mtkit.convert.export_run import export
 from mtkit.convert.huggingface import MarianModel
 from mtkit.convert.import_run import Imported, import_model
@@ -116,9 +114,7 @@ def tokens(source: Path, lines: list[str], tag: str = "") -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_log_probabilities_are_those_of_transformers_to_1e5(
-    name: str, sources: dict[str, Path], imported: dict[str, Imported]
-):
+def test_log_probabilities_are_those_of_transformers_to_1e5(name, sources, imported):
     lines = SHAPES[name].lines[-LINES:]
     tags = SHAPES[name].tags
     tag = f">>{tags[-1]}<<" if tags else ""
@@ -160,9 +156,7 @@ def test_log_probabilities_are_those_of_transformers_to_1e5(
 
 @pytest.mark.parametrize("count", [LINES, slow(500)])
 @pytest.mark.parametrize("name", SOME_FIRST)
-def test_greedy_translations_are_those_of_transformers(
-    name: str, count: int, sources: dict[str, Path], imported: dict[str, Imported]
-):
+def test_greedy_translations_are_those_of_transformers(name, count, sources, imported):
     from transformers import AutoTokenizer
 
     lines = SHAPES[name].lines[-count:]
@@ -183,9 +177,7 @@ def test_greedy_translations_are_those_of_transformers(
 
 
 @pytest.mark.parametrize("name", SOME_FIRST)
-def test_an_export_for_transformers_gives_the_same_files_back(
-    name: str, sources: dict[str, Path], imported: dict[str, Imported], tmp_path: Path
-):
+def test_an_export_for_transformers_gives_the_same_files_back(name, sources, imported, tmp_path):
     out = tmp_path / "out"
     text = lines_in(tmp_path / "text", SHAPES[name].lines[-5:])
     export(imported[name].run, out, format="huggingface", check=text)
@@ -206,12 +198,7 @@ def test_an_export_for_transformers_gives_the_same_files_back(
 
 @pytest.mark.parametrize("name", ["shared", slow("separate")])
 def test_a_low_rank_change_of_an_import_keeps_the_other_tensors_of_its_layers_in_an_export(
-    name: str,
-    sources: dict[str, Path],
-    imported: dict[str, Imported],
-    tiny_text: TinyText,
-    tiny_config: Config,
-    tmp_path: Path,
+    name, sources, imported, tiny_text, tiny_config, tmp_path
 ):
     run = imported[name].run
     arguments = tiny_text.prepare_arguments()
@@ -237,9 +224,7 @@ def test_a_low_rank_change_of_an_import_keeps_the_other_tensors_of_its_layers_in
     ("name", "format"),
     [("shared", "ctranslate2"), slow("last", "safetensors"), slow("tags", "ctranslate2")],
 )
-def test_other_exports_agree_with_the_import(
-    name: str, format: str, imported: dict[str, Imported], tmp_path: Path
-):
+def test_other_exports_agree_with_the_import(name, format, imported, tmp_path):
     text = lines_in(tmp_path / "text", SHAPES[name].lines[-8:])
     run, out = imported[name].run, tmp_path / "out"
     # CTranslate2 changes how its process computes.
@@ -278,9 +263,7 @@ def test_padding_and_the_start_are_never_produced(imported: dict[str, Imported])
         assert model.embedding.weight[BOS_ID].abs().max() == 0, name
 
 
-def test_characters_outside_the_vocabulary_are_the_unknown_token_and_are_left_out(
-    imported: dict[str, Imported],
-):
+def test_characters_outside_the_vocabulary_are_the_unknown_token_and_are_left_out(imported):
     src, tgt = imported["shared"].run.tokenizers()
     ids = src.encode("one 你 two")
     assert UNK_ID in ids
@@ -313,9 +296,7 @@ def test_the_licence_and_what_to_cite_are_kept_and_shown(imported: dict[str, Imp
     assert (run.manifest.data.src_lang, run.manifest.data.tgt_lang) == ("en", "de")
 
 
-def test_beam_and_length_penalty_of_a_model_of_marian_are_those_of_its_decoder(
-    source: Path, tmp_path: Path
-):
+def test_beam_and_length_penalty_of_a_model_of_marian_are_those_of_its_decoder(source, tmp_path):
     file = write_npz(tmp_path / "marian", source)
     with (file.parent / "decoder.yml").open("a") as decoder:
         decoder.write("beam-size: 6\nnormalize: 0.7\nword-penalty: 0\n")
@@ -331,9 +312,7 @@ def test_an_import_shows_a_translation_or_how_to_get_one(imported: dict[str, Imp
 
 
 @pytest.mark.usefixtures("without_transformers")
-def test_weights_in_half_precision_and_in_a_file_of_pytorch_are_the_same_model(
-    source: Path, tmp_path: Path
-):
+def test_weights_in_half_precision_and_in_a_file_of_pytorch_are_the_same_model(source, tmp_path):
     file = source / "model.safetensors"
     half = {name: tensor.half() for name, tensor in load_file(file).items()}
     save_file(half, file, metadata={"format": "pt"})
@@ -349,9 +328,7 @@ def test_weights_in_half_precision_and_in_a_file_of_pytorch_are_the_same_model(
     assert all(tensor.equal(weights[1][name]) for name, tensor in weights[0].items())
 
 
-def test_a_model_of_marian_itself_gives_the_same_weights(
-    source: Path, imported: dict[str, Imported], tmp_path: Path
-):
+def test_a_model_of_marian_itself_gives_the_same_weights(source, imported, tmp_path):
     write_npz(tmp_path / "npz", source)
     run = import_model(str(tmp_path / "npz"), tmp_path / "run", src_lang="en", tgt_lang="de").run
     assert run.config.model.norm_epsilon == 1e-6
@@ -412,9 +389,7 @@ def test_a_model_of_marian_itself_scores_as_ctranslate2_does_with_it(source: Pat
         ),
     ],
 )
-def test_an_import_says_its_languages_or_how_to_give_them(
-    words: dict[str, Any], given: dict[str, str], note: str, source: Path, tmp_path: Path
-):
+def test_an_import_says_its_languages_or_how_to_give_them(words, given, note, source, tmp_path):
     edit(source / "tokenizer_config.json", **words)
     assert note in import_model(str(source), tmp_path / "out", **given).notes
 
@@ -438,9 +413,7 @@ def test_the_command_imports_and_says_what_to_know(place: Place, sources: dict[s
     assert message in place.refused("score")
 
 
-def test_what_is_not_a_model_is_refused_in_one_line(
-    place: Place, sources: dict[str, Path], tiny_run: Run
-):
+def test_what_is_not_a_model_is_refused_in_one_line(place, sources, tiny_run):
     (place.folder / "empty").mkdir()
     shutil.copytree(sources["shared"], place.folder / "model")
     (place.folder / "model" / "onnx").mkdir()
@@ -502,9 +475,7 @@ def on_hub(hub: Hub, home: Path, *names: str) -> tuple[list[str], list[str]]:
     return done.stdout.split(), [line for line in lines if "mtkit: downloading" not in line]
 
 
-def test_a_model_is_downloaded_from_the_hub_and_a_refusal_is_one_line(
-    repositories: dict[str, Repository], tmp_path: Path
-):
+def test_a_model_is_downloaded_from_the_hub_and_a_refusal_is_one_line(repositories, tmp_path):
     name = "tests/opus-mt-en-de"
     refused = {
         "tests/unknown": "tests/unknown: is not a folder on this machine, and cannot be downloaded",
@@ -536,9 +507,7 @@ def test_a_model_is_downloaded_from_the_hub_and_a_refusal_is_one_line(
     assert not (tmp_path / "0").exists()
 
 
-def test_characters_that_the_source_lacks_become_the_subwords_of_the_list(
-    source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
+def test_characters_that_the_source_lacks_become_the_subwords_of_the_list(source, tmp_path, caplog):
     letters = set("zeronwthfuivsxg ")
     lines = ["".join(filter(letters.__contains__, line)) for line in SHAPES["shared"].lines]
     (source / "source.spm").write_bytes(unigram([line for line in lines if line.strip()], 60))
@@ -557,7 +526,7 @@ def test_characters_that_the_source_lacks_become_the_subwords_of_the_list(
 
 
 def test_a_model_whose_settings_do_not_forbid_padding_is_compared_without_it(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    source, tmp_path, monkeypatch, caplog
 ):
     edit(source / "config.json", bad_words_ids=None)
     caplog.set_level(logging.INFO)
@@ -577,9 +546,7 @@ def test_a_model_whose_settings_do_not_forbid_padding_is_compared_without_it(
 
 
 @pytest.mark.usefixtures("without_transformers")
-def test_without_transformers_an_import_says_that_nothing_was_compared(
-    source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
+def test_without_transformers_an_import_says_that_nothing_was_compared(source, tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         import_model(str(source), tmp_path / "out")
     advice = "the comparison needs the package transformers; install it with: pip install 'mtkit[ex"

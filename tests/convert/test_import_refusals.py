@@ -1,7 +1,5 @@
 """An import that fails is one line that names the file, and leaves nothing behind."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
@@ -42,9 +40,7 @@ def test_a_text_that_is_not_a_language_code_is_refused(code: str, source: Path, 
     assert "--tgt-lang: " in refused(source, tmp_path, tgt_lang=code)
 
 
-def test_a_model_with_too_few_positions_is_refused(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_model_with_too_few_positions_is_refused(source, tmp_path, monkeypatch):
     for count in (-1, 2, 3, 23):
         edit(source / "config.json", max_position_embeddings=count)
         assert f"has only {count} positions (max_position_emb" in refused(source, tmp_path)
@@ -56,7 +52,7 @@ def test_a_model_with_too_few_positions_is_refused(
 
 @pytest.mark.parametrize("count", [40, slow(64), 65, slow(100), slow(128), 513])
 def test_the_check_of_an_import_stays_within_the_positions_of_the_model(
-    count: int, source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    count, source, tmp_path, caplog
 ):
     caplog.set_level("INFO")
     edit(source / "config.json", max_position_embeddings=count)
@@ -90,9 +86,7 @@ def test_the_check_of_an_import_stays_within_the_positions_of_the_model(
         ({"decoder_start_token_id": -1}, "decoder_start_token_id is -1, which is not a subword"),
     ],
 )
-def test_a_setting_that_does_not_fit_is_named(
-    changes: dict[str, Any], message: str, source: Path, tmp_path: Path
-):
+def test_a_setting_that_does_not_fit_is_named(changes, message, source, tmp_path):
     edit(source / "config.json", **changes)
     (source / "generation_config.json").unlink()
     found = refused(source, tmp_path)
@@ -183,9 +177,7 @@ def test_weights_that_no_model_has_are_refused(source: Path, tmp_path: Path):
         ({}, "has no subwords"),
     ],
 )
-def test_a_list_of_subwords_that_is_none_is_refused(
-    content: dict[str, Any], message: str, source: Path, tmp_path: Path
-):
+def test_a_list_of_subwords_that_is_none_is_refused(content, message, source, tmp_path):
     (source / "vocab.json").write_text(json.dumps(content))
     assert message in refused(source, tmp_path)
 
@@ -196,9 +188,7 @@ def test_a_special_token_that_is_not_a_text_is_refused(value: Any, source: Path,
     assert f"{source / 'vocab.json'}: has no subword" in refused(source, tmp_path)
 
 
-def test_a_conversion_that_differs_from_transformers_is_refused(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_conversion_that_differs_from_transformers_is_refused(source, tmp_path, monkeypatch):
     # A permutation of the position encodings that is not that of Marian.
     monkeypatch.setattr("mtkit.convert.marian.halves", torch.arange)
     message = refused(source, tmp_path)
@@ -206,9 +196,7 @@ def test_a_conversion_that_differs_from_transformers_is_refused(
     assert "at least 99% of the lines (of fewer than 200 lines, all but one)" in message
 
 
-def test_settings_that_transformers_cannot_use_are_refused_in_one_line(
-    source: Path, tmp_path: Path
-):
+def test_settings_that_transformers_cannot_use_are_refused_in_one_line(source, tmp_path):
     edit(source / "generation_config.json", early_stopping="maybe")
     message = refused(source, tmp_path)
     assert ": not written, because transformers cannot use the model: " in message
@@ -236,9 +224,7 @@ def test_a_run_or_a_folder_of_other_files_is_never_replaced(source: Path, begun:
         ("lr: 1\nlr: 2", "not YAML, or damaged (while constructing a mapping, found duplicate key"),
     ],
 )
-def test_a_model_of_marian_that_mtkit_has_not_is_refused(
-    change: str, message: str, npz: Path, tmp_path: Path
-):
+def test_a_model_of_marian_that_mtkit_has_not_is_refused(change, message, npz, tmp_path):
     with np.load(npz) as opened:
         lines = opened["special:model.yml"].tobytes().decode().rstrip("\0").splitlines()
     key = change.partition(":")[0]
@@ -280,9 +266,7 @@ def test_a_damaged_file_of_marian_is_refused(npz: Path, tmp_path: Path):
         ("encoder_l1_ffn_b1", np.full((1, 64), 1e300), "fc1.bias has values that are not finite"),
     ],
 )
-def test_an_array_of_marian_that_does_not_fit_is_named(
-    name: str, array: Any, message: str, npz: Path, tmp_path: Path
-):
+def test_an_array_of_marian_that_does_not_fit_is_named(name, array, message, npz, tmp_path):
     edit_npz(npz, **{name: array})
     assert message in refused(npz, tmp_path)
 

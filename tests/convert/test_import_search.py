@@ -1,7 +1,5 @@
 """What the files of an imported model say of the search is taken, or named with its value."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import logging
@@ -62,9 +60,7 @@ LACKING = """
     [tuple(map(json.loads, line.split(" | "))) for line in TAKEN.split("\n")[1:-1]],
 )
 @pytest.mark.parametrize("file", [GENERATION, CONFIG])
-def test_settings_that_mtkit_has_are_taken_without_a_word(
-    file: str, given: dict[str, Any], taken: dict[str, Any], source: Path
-):
+def test_settings_that_mtkit_has_are_taken_without_a_word(file, given, taken, source):
     if file == CONFIG:
         edit(source / CONFIG, num_beams=6, max_length=512)
         (source / GENERATION).unlink()
@@ -78,9 +74,7 @@ def test_settings_that_mtkit_has_are_taken_without_a_word(
     "given", [json.loads("{" + one) for one in LACKING.split("{")[1:]], ids=str
 )
 @pytest.mark.parametrize("file", [GENERATION, CONFIG])
-def test_settings_that_mtkit_does_not_have_are_named_with_their_values(
-    file: str, given: dict[str, Any], source: Path
-):
+def test_settings_that_mtkit_does_not_have_are_named_with_their_values(file, given, source):
     if file == CONFIG:
         (source / GENERATION).unlink()
     edit(source / file, **{"num_beams": 6, **given})
@@ -130,7 +124,7 @@ RESTRICTED = """
     "given", [json.loads("{" + one) for one in RESTRICTED.split("{")[1:]], ids=str
 )
 def test_an_import_translates_as_transformers_with_its_own_settings(
-    given: dict[str, Any], source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    given, source, tmp_path, monkeypatch
 ):
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
@@ -151,9 +145,7 @@ def test_an_import_translates_as_transformers_with_its_own_settings(
     assert [line.strip() for line in found] == [line.strip() for line in wanted]
 
 
-def test_settings_that_mtkit_lacks_are_one_warning_and_are_not_compared(
-    source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
+def test_settings_that_mtkit_lacks_are_one_warning_and_are_not_compared(source, tmp_path, caplog):
     edit(source / GENERATION, eos_token_id=[0, 7], suppress_tokens=[5], repetition_penalty=9.0)
     with caplog.at_level(logging.INFO):
         import_model(str(source), tmp_path / "run")

@@ -1,7 +1,5 @@
 """The card of an export, and how a model translates after an export and an import."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import math
@@ -115,9 +113,7 @@ def test_a_score_of_an_unknown_version_of_sacrebleu_has_no_version(tiny_run: Run
     assert "`nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp`" in card
 
 
-def test_a_card_says_the_licence_of_the_data_and_of_the_model_that_was_tuned(
-    tiny_run: Run, tmp_path: Path
-):
+def test_a_card_says_the_licence_of_the_data_and_of_the_model_that_was_tuned(tiny_run, tmp_path):
     data = tiny_run.manifest.data.model_dump() | {"licence": "research use; see example.org"}
     started = {"run": "/home/someone/opus", "weights": "step 0", "sha256": "0"}
     started |= {"data": "Helsinki-NLP/opus-mt-en-de", "licence": "cc-by-4.0"}
@@ -130,9 +126,7 @@ def test_a_card_says_the_licence_of_the_data_and_of_the_model_that_was_tuned(
     assert "license" not in front_matter(card)
 
 
-def test_the_licence_and_citation_of_an_imported_model_are_read_again(
-    tiny_run: Run, text: Path, tmp_path: Path
-):
+def test_the_licence_and_citation_of_an_imported_model_are_read_again(tiny_run, text, tmp_path):
     record = {"source": "Helsinki-NLP/opus-mt-en-de", "commit": "abc", "licence": "cc-by-4.0"}
     record |= {"citations": [BIBTEX], "subwords": None}
     run = copied(tiny_run, tmp_path / "r", imported=record)
@@ -143,9 +137,7 @@ def test_the_licence_and_citation_of_an_imported_model_are_read_again(
     assert (read.licence, read.citations) == ("cc-by-4.0", [BIBTEX])
 
 
-def test_names_in_a_card_stay_on_their_line_and_are_no_markup(
-    tiny_run: Run, text: Path, tmp_path: Path
-):
+def test_names_in_a_card_stay_on_their_line_and_are_no_markup(tiny_run, text, tmp_path):
     data = tiny_run.manifest.data.model_dump()
     data |= {"name": "a\n# <b>x</b>", "src_lang": 'no", "x": "', "tgt_lang": "no"}
     run = copied(tiny_run, tmp_path / "r", data=data)
@@ -166,7 +158,7 @@ def test_the_command_in_the_card_of_a_run_folder_runs_in_it(tiny_run: Run, place
 
 @pytest.mark.parametrize("format", [needs("argos")])
 def test_the_card_of_a_package_of_one_direction_names_that_direction_only(
-    format: str, tiny_run: Run, text: Path, tmp_path: Path
+    format, tiny_run, text, tmp_path
 ):
     data = tiny_run.manifest.data.model_dump()
     one = {"src_lang": "en", "tgt_lang": "de"}
@@ -183,9 +175,7 @@ def test_the_card_of_a_package_of_one_direction_names_that_direction_only(
 
 
 @pytest.mark.parametrize("format", [needs("ctranslate2"), needs("huggingface")])
-def test_the_code_in_a_card_runs_in_the_folder_of_the_export(
-    format: str, untrained: Run, tmp_path: Path
-):
+def test_the_code_in_a_card_runs_in_the_folder_of_the_export(format, untrained, tmp_path):
     out = tmp_path / "out"
     exported = python("-m", "mtkit", "export", untrained.path, out, "--format", format)
     assert exported.returncode == 0, exported.stderr
@@ -221,9 +211,7 @@ def test_an_import_of_an_export_translates_as_the_run_does(ending_run: Run, tmp_
 
 
 @needs_transformers
-def test_an_import_of_an_export_knows_what_the_training_lines_were_like(
-    tiny_run: Run, text: Path, tmp_path: Path
-):
+def test_an_import_of_an_export_knows_what_the_training_lines_were_like(tiny_run, text, tmp_path):
     lines = LineFacts(sampled=100, several=40, longest=900, shortest=0.3)
     data = tiny_run.manifest.data.model_dump() | {"lines": lines.model_dump()}
     run = copied(tiny_run, tmp_path / "r", data=data)
@@ -277,9 +265,7 @@ def test_an_exported_run_folder_keeps_how_it_translates(tiny_run: Run, tmp_path:
         ("9" * 5000, "nan", (4, 1.0)),
     ],
 )
-def test_settings_of_other_software_are_taken_if_they_are_possible(
-    beam: Any, penalty: Any, found: tuple[int, float]
-):
+def test_settings_of_other_software_are_taken_if_they_are_possible(beam, penalty, found):
     decode = given_settings(beam, penalty)
     assert (decode.beam_size, decode.length_penalty) == found
     assert decode.length_penalty_form == "power"

@@ -1,7 +1,5 @@
 """Models for ONNX Runtime and transformers.js: they do there what they do here."""
 
-from __future__ import annotations
-
 import json
 import random
 import re
@@ -20,7 +18,6 @@ from support.runs import remade
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.invisible import visible
-from mtkit.config import Config
 from mtkit.convert import import_model
 from mtkit.convert.export_run import export
 from mtkit.convert.onnx import ONNX, OnnxModel
@@ -91,9 +88,7 @@ def checked(out: Path) -> dict[str, Any]:
     ],
     ids=str,
 )
-def test_what_a_model_can_be_the_graphs_can(
-    settings: dict[str, Any], tiny_run: Run, tmp_path: Path
-):
+def test_what_a_model_can_be_the_graphs_can(settings, tiny_run, tmp_path):
     run = varied(tiny_run, tmp_path / "run", **settings)
     out = tmp_path / "out"
     export(run, out, format="onnx")
@@ -104,9 +99,7 @@ def test_what_a_model_can_be_the_graphs_can(
         onnx.checker.check_model(onnx.load(file), full_check=True)
 
 
-def test_a_source_with_a_vocabulary_of_its_own_gets_ids_after_those_of_the_target(
-    uneven: Run, tmp_path: Path
-):
+def test_a_source_with_a_vocabulary_of_its_own_gets_ids_after_those_of_the_target(uneven, tmp_path):
     assert joint_ids([0, 3, 4, 9], 100) == [0, 3, 100, 105]
     out = tmp_path / "out"
     run = varied(uneven, tmp_path / "run")
@@ -250,9 +243,7 @@ def as_theirs(tokenizer: Tokenizer) -> Any:
 
 
 @pytest.mark.parametrize("model_type", ["bpe", "unigram"])
-def test_their_tokenizer_gives_the_same_ids_and_the_same_text(
-    model_type: Any, tiny_data: PreparedData
-):
+def test_their_tokenizer_gives_the_same_ids_and_the_same_text(model_type, tiny_data):
     lines = [line for side in tiny_data.text("valid") for line in side]
     tokenizer = Tokenizer.learn([*lines, *TEXTS[:6]], 390, model_type=model_type)
     theirs = as_theirs(tokenizer)
@@ -312,9 +303,7 @@ def test_a_normalisation_that_cannot_be_expressed_is_refused_by_its_name(tiny_ru
 # int8
 
 
-def test_int8_takes_less_room_and_has_files_of_its_own(
-    tiny_data: PreparedData, tiny_config: Config, tmp_path: Path
-):
+def test_int8_takes_less_room_and_has_files_of_its_own(tiny_data, tiny_config, tmp_path):
     wide = changed(tiny_config, "model", d_model=64, d_ff=256)
     run = random_run(tmp_path / "run", tiny_data, 5, config=wide)
     size = {}
@@ -384,9 +373,7 @@ def confuse_the_cache(graph: Any, _: dict[str, Any]) -> None:
     "change",
     [scale_a_matrix, exchange_layers, shift_positions, drop_the_output_bias, confuse_the_cache],
 )
-def test_a_decoder_that_computes_something_else_is_refused(
-    change: Any, tiny_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_decoder_that_computes_something_else_is_refused(change, tiny_run, tmp_path, monkeypatch):
     run = varied(tiny_run, tmp_path / "run", decoder_layers=2, output_bias=True)
     monkeypatch.setattr(ONNX, "write", edited(change))
     with pytest.raises(MtkitError, match="does not agree with"):
@@ -394,9 +381,7 @@ def test_a_decoder_that_computes_something_else_is_refused(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_file_that_was_cut_off_is_refused(
-    tiny_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_file_that_was_cut_off_is_refused(tiny_run, tmp_path, monkeypatch):
     original = ONNX.write
 
     def write(export: Export) -> None:

@@ -1,7 +1,5 @@
 """Models in transformers.js, by Node."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess
@@ -58,9 +56,7 @@ LINES = ["one two three", "four five six seven", "nine", "eight eight one two"]
     [{}, {"norm": "pre"}, {"positions": "learned", "max_positions": 60}, {"d_k": 5, "d_v": 7}],
     ids=str,
 )
-def test_transformers_js_translates_as_the_run_does(
-    settings: dict[str, Any], tiny_run: Run, tmp_path: Path
-):
+def test_transformers_js_translates_as_the_run_does(settings, tiny_run, tmp_path):
     run = varied(tiny_run, tmp_path / "run", **settings)
     found, ours = in_node(run, tmp_path, LINES)
     assert found["translated"] == [line.strip() for line in ours]
@@ -72,9 +68,7 @@ def test_transformers_js_translates_as_the_run_does(
         assert decoded == tokenizer.decode(ids), ascii(text)
 
 
-def test_transformers_js_knows_which_file_to_load_of_an_export_in_int8(
-    tiny_run: Run, tmp_path: Path
-):
+def test_transformers_js_knows_which_file_to_load_of_an_export_in_int8(tiny_run, tmp_path):
     run = varied(tiny_run, tmp_path / "run")
     found, _ = in_node(run, tmp_path, LINES, quantization="int8")
     assert all(found["translated"])

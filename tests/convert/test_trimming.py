@@ -1,7 +1,5 @@
 """Smaller vocabularies (`export --keep-text`): a text is segmented as before, by the same rows."""
 
-from __future__ import annotations
-
 import json
 import logging
 import shutil
@@ -59,7 +57,7 @@ def pieces(tokenizer: Tokenizer, line: str) -> list[str]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_text_is_segmented_as_before_and_rows_are_those_of_the_same_subwords(
-    kind: str, runs: dict[str, Run], text: Path, tmp_path: Path
+    kind, runs, text, tmp_path
 ):
     run = runs[kind]
     small = trimmed(run, tmp_path / "out", text)
@@ -115,9 +113,7 @@ def test_a_trimmed_run_is_a_usual_run(kind: str, runs: dict[str, Run], text: Pat
 
 
 @pytest.mark.parametrize("kind", ["marian", "marian with two matrices", "nllb", "m2m100"])
-def test_a_trimmed_import_leaves_for_transformers(
-    kind: str, runs: dict[str, Run], text: Path, tmp_path: Path
-):
+def test_a_trimmed_import_leaves_for_transformers(kind, runs, text, tmp_path):
     small = trimmed(runs[kind], tmp_path / "out", text)
     # Compared with transformers, which keeps spaces at the end.
     text.write_text("".join(f"{line.strip()}\n" for line in LINES))
@@ -126,9 +122,7 @@ def test_a_trimmed_import_leaves_for_transformers(
     assert check["difference"] < 1e-4
 
 
-def test_only_the_tags_of_the_languages_asked_for_stay(
-    runs: dict[str, Run], text: Path, tmp_path: Path
-):
+def test_only_the_tags_of_the_languages_asked_for_stay(runs, text, tmp_path):
     nllb = trimmed(runs["nllb"], tmp_path / "nllb", text, keep_languages=["de", "eng_Latn"])
     assert [*nllb.tokenizers().src.language_tags] == ["deu_Latn", "eng_Latn"]
     kind = "unigram with tags on the source"
@@ -141,9 +135,7 @@ def test_only_the_tags_of_the_languages_asked_for_stay(
     assert "en to de" in (tmp_path / "one" / "README.md").read_text()
 
 
-def test_what_is_left_is_said(
-    run: Run, text: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
+def test_what_is_left_is_said(run, text, tmp_path, caplog):
     other = tmp_path / "other"
     other.write_text("one two\nfour\n")
     text.write_text("one two\n" * 20)
@@ -159,9 +151,7 @@ def test_what_is_left_is_said(
     assert f"{weights:,} parameters" in (tmp_path / "out" / "README.md").read_text()
 
 
-def test_lines_that_are_held_back_tell_of_other_text(
-    run: Run, text: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
+def test_lines_that_are_held_back_tell_of_other_text(run, text, tmp_path, caplog):
     # The first of ten lines is held back; half of these have words that no other line has.
     block = ["one two"] + ["one two"] * 9 + ["nine four"] + ["one two"] * 9
     lines_in(text, block)
@@ -221,9 +211,7 @@ def test_what_cannot_be_trimmed_gets_one_line(case: str, run: Run, text: Path, t
     assert not out.exists()
 
 
-def test_a_run_without_tags_and_a_parser_are_refused(
-    tiny_run: Run, tree_data: PreparedData, text: Path, tmp_path: Path
-):
+def test_a_run_without_tags_and_a_parser_are_refused(tiny_run, tree_data, text, tmp_path):
     with pytest.raises(MtkitError, match="has no language tags; leave it out"):
         trimmed(tiny_run, tmp_path / "out", text, keep_languages=["de"])
     with pytest.raises(MtkitError, match="is for translation, and not for a parser"):
@@ -236,9 +224,7 @@ def test_a_run_and_its_trimmed_copy_are_no_ensemble(run: Run, text: Path, tmp_pa
         Translator.load([run, small], src_lang="en", tgt_lang="de")
 
 
-def test_terms_of_a_glossary_may_have_subwords_that_were_left_out(
-    run: Run, text: Path, tmp_path: Path
-):
+def test_terms_of_a_glossary_may_have_subwords_that_were_left_out(run, text, tmp_path):
     text.write_text("seven\n")
     small = trimmed(run, tmp_path / "out", text)
     terms = tmp_path / "terms.tsv"
@@ -250,9 +236,7 @@ def test_terms_of_a_glossary_may_have_subwords_that_were_left_out(
         assert "zwölfeins" in next(iter(loaded.translate(["seven"])))
 
 
-def test_a_vocabulary_without_bytes_says_which_characters_are_lost(
-    runs: dict[str, Run], tmp_path: Path, text: Path, caplog: pytest.LogCaptureFixture
-):
+def test_a_vocabulary_without_bytes_says_which_characters_are_lost(runs, tmp_path, text, caplog):
     from mtkit.base.sentencepiece_model import Piece
 
     shutil.copytree(runs["nllb"].path, tmp_path / "run")

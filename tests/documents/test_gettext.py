@@ -1,7 +1,5 @@
 """PO files: what is filled, what stays, plural forms, placeholders, and msgfmt's judgement."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess
@@ -341,7 +339,7 @@ def test_a_reason_says_whether_something_else_stays(name: str):
 )
 @pytest.mark.parametrize("translations", [["Ein Apfel.", None], [None, "%d Äpfel"], [None, None]])
 def test_an_entry_of_which_a_segment_is_rejected_keeps_what_it_had(
-    source: str, targets: tuple[str, ...], old: str, translations: list[str | None]
+    source, targets, old, translations
 ):
     entry = f"{source}\n" + "".join(f'{target} "{old}"\n' for target in targets)
     read = document(po(f"\n{entry}"), everything=True)

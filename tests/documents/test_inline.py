@@ -1,7 +1,5 @@
 """Inline codes of segments: reading them, comparing them, writing them."""
 
-from __future__ import annotations
-
 import pytest
 
 from mtkit.base.errors import MtkitError
@@ -40,7 +38,7 @@ def test_a_line_is_read_as_texts_and_codes_in_order():
     ],
 )
 def test_codes_are_the_same_if_each_is_there_once_inside_the_same_ones(
-    source: str, translation: str, is_same: bool
+    source, translation, is_same
 ):
     assert has_same_codes(source, translation) is is_same
 

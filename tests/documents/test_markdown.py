@@ -1,7 +1,5 @@
 """Markdown: what is text, what stays, and that a translation is read as it was meant."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 

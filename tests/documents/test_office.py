@@ -1,7 +1,5 @@
 """Word and PowerPoint files: what is a text, what becomes of its codes, and comments for marks."""
 
-from __future__ import annotations
-
 import pytest
 from lxml import etree
 from support.documents import (

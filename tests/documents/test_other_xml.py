@@ -1,7 +1,5 @@
 """OpenDocument, EPUB and XLIFF: what is a text, what becomes of its codes, and marks."""
 
-from __future__ import annotations
-
 import pytest
 from lxml import etree
 from support.documents import (

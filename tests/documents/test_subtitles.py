@@ -1,7 +1,5 @@
 """SubRip and WebVTT: sentences over several cues, lines, and what stays."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 

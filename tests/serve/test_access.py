@@ -1,7 +1,5 @@
 """Keys, and how often a client may ask."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 
@@ -73,9 +71,7 @@ def test_hashes_of_keys_may_have_capitals(tmp_path: Path):
     assert read_keys(tmp_path / "keys") == {digest}
 
 
-def test_clients_that_have_used_up_their_minute_are_not_forgotten_before_others(
-    clock: list[float], monkeypatch: pytest.MonkeyPatch
-):
+def test_clients_that_have_used_up_their_minute_are_not_forgotten_before_others(clock, monkeypatch):
     monkeypatch.setattr(access, "_MAX_KNOWN", 3)
     counted = Access(per_minute=60)
     for client, cost in (("much", 200), ("some", 60), ("little", 1)):
@@ -94,9 +90,7 @@ def test_without_a_limit_nothing_is_remembered():
     assert not counted._left
 
 
-def test_clients_that_were_quiet_for_longest_are_forgotten(
-    clock: list[float], monkeypatch: pytest.MonkeyPatch
-):
+def test_clients_that_were_quiet_for_longest_are_forgotten(clock, monkeypatch):
     monkeypatch.setattr(access, "_MAX_KNOWN", 3)
     counted = Access(per_minute=1)
     for client in "abcabd":

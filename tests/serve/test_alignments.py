@@ -1,13 +1,10 @@
 """`alignments`, an extension of `/translate`: which words of a text and its translation belong."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from support.served import Served
 
 from mtkit.run_folder import Run
@@ -37,9 +34,7 @@ def test_links_are_those_of_align(served: Served, plain: Translator):
     assert found["alignments"] == expected
 
 
-def test_links_of_later_lines_have_their_places_in_the_whole_text(
-    served: Served, plain: Translator
-):
+def test_links_of_later_lines_have_their_places_in_the_whole_text(served, plain):
     # An emoji is one character here, and two in JavaScript.
     lines = ["one \U0001f600 two", "", "  onetwothree fourfivesix "]
     found = served.translate("\n".join(lines), alignments=True).json
@@ -84,9 +79,7 @@ def test_many_lines_are_aligned_in_parts(untrained: Run, plain: Translator):
     ]
 
 
-def test_other_requests_are_answered_while_words_are_aligned(
-    untrained: Run, monkeypatch: pytest.MonkeyPatch
-):
+def test_other_requests_are_answered_while_words_are_aligned(untrained, monkeypatch):
     # With one thread, the native engine would share that of PyTorch.
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     begun, goes_on, threads = threading.Event(), threading.Event(), []

@@ -1,7 +1,5 @@
 """The requests of clients, as their sources send them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

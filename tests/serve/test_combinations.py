@@ -1,7 +1,5 @@
 """Every combination of what a request may ask for, with runs of all kinds of settings."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,9 +91,7 @@ def failures(run: Run, *pairs: tuple[str, str]) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", [one if one == "samples" else slow(one) for one in SETTINGS])
-def test_no_combination_is_an_error_of_the_server(
-    name: str, tiny_data: PreparedData, tmp_path: Path
-):
+def test_no_combination_is_an_error_of_the_server(name, tiny_data, tmp_path):
     config = changed(UNTRAINED, "decode", **SETTINGS[name])
     assert failures(random_run(tmp_path / "run", tiny_data, 5, config=config), ("en", "de")) == []
 
@@ -106,9 +102,7 @@ def test_no_combination_is_an_error_with_a_vocabulary_for_each_side(uneven: Run,
 
 
 @pytest.mark.slow
-def test_no_combination_is_an_error_with_several_directions(
-    many_data: PreparedData, tmp_path: Path
-):
+def test_no_combination_is_an_error_with_several_directions(many_data, tmp_path):
     run = random_run(tmp_path / "run", many_data, 5)
     pairs = [("en", "de"), ("de", "en")]
     directions = [{"src_lang": src, "tgt_lang": tgt} for src, tgt in pairs]
@@ -116,9 +110,7 @@ def test_no_combination_is_an_error_with_several_directions(
     assert failures(Run.open(run.path), *pairs) == []
 
 
-def test_sampling_and_a_glossary_are_refused_with_the_reason(
-    tiny_data: PreparedData, tmp_path: Path
-):
+def test_sampling_and_a_glossary_are_refused_with_the_reason(tiny_data, tmp_path):
     config = changed(UNTRAINED, "decode", sample=True)
     message = (
         "Invalid request: glossary parameter is not possible, because this server samples its "

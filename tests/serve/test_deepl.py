@@ -1,7 +1,5 @@
 """The answers of DeepL's API, as its Python package 1.32 reads them."""
 
-from __future__ import annotations
-
 import hashlib
 from typing import Any
 
@@ -90,9 +88,7 @@ def test_names_of_xml_mean_nothing(served: Served, expected: list[str], text: st
     assert one(served, text.format("one two"), **XML) == text.format(expected[0])
 
 
-def test_elements_of_xml_end_sentences_where_no_text_is_beside_them(
-    served: Served, expected: list[str]
-):
+def test_elements_of_xml_end_sentences_where_no_text_is_beside_them(served, expected):
     two, three = expected
     assert one(served, "<a><b>one two</b> <b>three</b></a>", **XML) == (
         f"<a><b>{two}</b> <b>{three}</b></a>"
@@ -106,9 +102,7 @@ def test_elements_of_xml_end_sentences_where_no_text_is_beside_them(
     assert found == f"{two}<b>{three}</b>"
 
 
-def test_a_cdata_section_is_text_and_declared_or_unknown_entities_stay(
-    served: Served, expected: list[str]
-):
+def test_a_cdata_section_is_text_and_declared_or_unknown_entities_stay(served, expected):
     assert one(served, "<a><![CDATA[one two]]></a>", **XML) == f"<a>{expected[0]}</a>"
     assert one(served, "<a><![CDATA[<&]]></a>", **XML, source_lang="EN") == "<a>&lt;&amp;</a>"
     assert "&logo;" in one(served, "<a>one &logo; two</a>", **XML)
@@ -129,9 +123,7 @@ def test_a_cdata_section_is_text_and_declared_or_unknown_entities_stay(
         (0, ["one two. three. four five"]),
     ],
 )
-def test_line_ends_and_marks_end_sentences_as_is_wished(
-    served: Served, untrained: Run, split: Any, texts: list[str]
-):
+def test_line_ends_and_marks_end_sentences_as_is_wished(served, untrained, split, texts):
     decode = untrained.config.decode.model_copy(update={"split_sentences": str(split) != "0"})
     whole = Translator.load(untrained, device="cpu", config=decode)
     lines = list(whole.translate(texts))

@@ -1,7 +1,5 @@
 """Documents over HTTP: an upload, its translation, and how long it is there."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json
@@ -10,11 +8,9 @@ import re
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command_line import Place
 from support.documents import odt, run, word, xliff, zipped
 from support.served import Gate, Served, parts, until
 
@@ -39,7 +35,7 @@ FILES = {
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_document_is_translated_as_by_mtkit_translate(
-    served: Served, untrained: Run, place: Place, monkeypatch: pytest.MonkeyPatch, name: str
+    served, untrained, place, monkeypatch, name
 ):
     (place.folder / name).write_bytes(FILES[name])
     options = ("--run", untrained.path, "--device", "cpu", "--output", f"out{name[1:]}")
@@ -74,9 +70,7 @@ def test_a_text_that_is_there_twice_is_decoded_once(untrained: Run, gate: Gate):
         ("a;b=c.docx", "a%3Bb%3Dc.de.docx"),
     ],
 )
-def test_a_result_has_the_name_of_the_upload_and_an_address_without_it(
-    served: Served, name: str, saved: str
-):
+def test_a_result_has_the_name_of_the_upload_and_an_address_without_it(served, name, saved):
     reply = served.upload(name, FILES["a.docx"])
     address = reply.json["translatedFileUrl"]
     base = f"http://127.0.0.1:{served.port}/download_file/"
@@ -124,9 +118,7 @@ def test_other_names_are_not_found(served: Served, name: str):
         ("a.txt", b"one", {"glossary": "[1]"}, "glossary parameter is not a mapping"),
     ],
 )
-def test_what_cannot_be_translated_is_refused_with_the_reason(
-    served: Served, name: str, data: bytes, fields: dict[str, str], message: str
-):
+def test_what_cannot_be_translated_is_refused_with_the_reason(served, name, data, fields, message):
     reply = served.upload(name, data, **fields)
     assert reply.status == 400
     assert message in reply.json["error"]
@@ -214,9 +206,7 @@ def send(server: Served, body: bytes, cut: int = 0) -> Any:
     return client
 
 
-def test_an_upload_that_is_cut_leaves_nothing(
-    untrained: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_an_upload_that_is_cut_leaves_nothing(untrained, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     body = parts({"source": "en", "target": "de"}, "a.txt", b"one\n" * 2**19)
     with Served([untrained]) as server:
@@ -312,9 +302,7 @@ def test_32_documents_wait_and_others_are_refused_at_once():
     asyncio.run(take())
 
 
-def test_neither_texts_nor_names_of_files_are_logged(
-    untrained: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-):
+def test_neither_texts_nor_names_of_files_are_logged(untrained, caplog, monkeypatch):
     caplog.set_level(logging.DEBUG)
     monkeypatch.setattr("mtkit.documents.subtitles.Subtitles.write", lambda *_: 1 / 0)
     with Served([untrained]) as server:

@@ -1,7 +1,5 @@
 """Codes of languages as clients write them, and as runs have them."""
 
-from __future__ import annotations
-
 import langcodes
 import pytest
 

@@ -1,9 +1,6 @@
 """The answers of LibreTranslate's API, and its messages, as LibreTranslate 1.9.6 gives them."""
 
-from __future__ import annotations
-
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -99,9 +96,7 @@ def test_codes_are_read_in_any_case_and_with_a_region(served: Served, plain: Tra
         ),
     ],
 )
-def test_a_wrong_parameter_has_the_message_of_libretranslate(
-    served: Served, changes: dict[str, Any], message: str
-):
+def test_a_wrong_parameter_has_the_message_of_libretranslate(served, changes, message):
     reply = served.post("/translate", {"q": "one", "source": "en", "target": "de"} | changes)
     assert (reply.status, reply.json) == (400, {"error": message})
 
@@ -121,9 +116,7 @@ def test_alternatives_are_other_translations_best_first(served: Served, plain: T
     assert html["alternatives"] == []
 
 
-def test_with_one_source_language_auto_is_that_with_its_probability(
-    served: Served, plain: Translator
-):
+def test_with_one_source_language_auto_is_that_with_its_probability(served, plain):
     text = "The children are playing in the garden with their new red ball."
     found = served.translate(text, source="auto").json
     assert found["translatedText"] == one(plain, text)
@@ -183,12 +176,7 @@ def test_auto_chooses_among_the_languages_that_can_be_translated(both: Served):
     ],
 )
 def test_codes_mean_a_direction_that_the_server_has(
-    directions: list[tuple[str, str]],
-    same: dict[tuple[str, str], tuple[str, str]],
-    impossible: list[tuple[str, str]],
-    untrained: Run,
-    also_untrained: Run,
-    tmp_path: Path,
+    directions, same, impossible, untrained, also_untrained, tmp_path
 ):
     runs = [
         relabelled(run, tmp_path / src, src_lang=src, tgt_lang=tgt)
@@ -212,7 +200,7 @@ def test_codes_mean_a_direction_that_the_server_has(
 
 
 def test_a_text_that_is_surely_in_the_target_language_comes_back(
-    served: Served, untrained: Run, also_untrained: Run, tmp_path: Path
+    served, untrained, also_untrained, tmp_path
 ):
     french = relabelled(also_untrained, tmp_path / "french", src_lang="fr")
     german = "Die Kinder spielen heute mit ihrem neuen roten Ball im Garten."
@@ -318,9 +306,7 @@ def test_a_text_that_is_cut_at_the_limit_has_a_sign(served: Served, form: str):
     assert "truncated" not in served.translate(["one", "one " * 5], format=form).json
 
 
-def test_a_sentence_with_too_many_or_too_long_terms_is_refused(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_sentence_with_too_many_or_too_long_terms_is_refused(served, monkeypatch):
     # One with too long terms would keep the thread of PyTorch busy for minutes.
     monkeypatch.setattr(texts, "_MAX_TERMS", 6)
     for many, fields in ((7, {}), (6, {"format": "html"})):
@@ -334,9 +320,7 @@ def test_a_sentence_with_too_many_or_too_long_terms_is_refused(
     assert served.translate(text, glossary={"one": "x" * 200}).status == 200
 
 
-def test_a_glossary_is_read_outside_of_the_event_loop(
-    untrained: Run, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_glossary_is_read_outside_of_the_event_loop(untrained, monkeypatch):
     threads = set[str]()
 
     def noted(terms: dict[str, str]) -> Any:

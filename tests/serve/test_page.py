@@ -1,7 +1,5 @@
 """The page at `/` as the server sends it."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

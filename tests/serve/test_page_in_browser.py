@@ -1,7 +1,5 @@
 """The page at `/` in a browser: what readers see and do, with a mouse and without one."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -166,9 +164,7 @@ def test_languages_are_found_and_swapped(browser: Browser, both: Served):
     browser.until(f"{RESULT} === {json.dumps(back)}")
 
 
-def test_a_file_is_translated_in_parts_and_downloaded(
-    browser: Browser, served: Served, tmp_path: Path
-):
+def test_a_file_is_translated_in_parts_and_downloaded(browser, served, tmp_path):
     # More than a request of the page has, with the line ends of Windows.
     lines = ["one two", "", "  three", *(f"{word} {TEXT}" for word in ["seven"] * 250), "four"]
     (tmp_path / "my.notes.txt").write_bytes("\r\n".join(lines).encode())
@@ -188,7 +184,7 @@ def test_a_file_is_translated_in_parts_and_downloaded(
 
 @pytest.mark.parametrize("is_dropped", [False, True])
 def test_a_document_is_chosen_or_dropped_and_its_translation_is_downloaded(
-    browser: Browser, served: Served, tmp_path: Path, is_dropped: bool
+    browser, served, tmp_path, is_dropped
 ):
     data = zipped(word(f"<w:p>{run('one two')}{run(' nine', '<w:b/>')}</w:p>"))
     (tmp_path / "my report.docx").write_bytes(data)
@@ -212,9 +208,7 @@ def test_a_document_is_chosen_or_dropped_and_its_translation_is_downloaded(
     check_is_alone(browser, served)
 
 
-def test_a_document_that_cannot_be_read_is_refused_in_words(
-    browser: Browser, served: Served, tmp_path: Path
-):
+def test_a_document_that_cannot_be_read_is_refused_in_words(browser, served, tmp_path):
     (tmp_path / "a.docx").write_bytes(b"%PDF-1.7")
     (tmp_path / "b.docx").write_bytes(b"")
     show(browser, served)
@@ -238,9 +232,7 @@ class BusyOnce(Access):
         return 1.0 if self.asked == 2 else 0.0
 
 
-def test_a_file_goes_on_when_the_server_has_time_again(
-    browser: Browser, untrained: Run, tmp_path: Path
-):
+def test_a_file_goes_on_when_the_server_has_time_again(browser, untrained, tmp_path):
     (tmp_path / "notes.txt").write_text(f"{TEXT}\n" * 400, encoding="utf-8")
     access = BusyOnce()
     with Served([untrained], access=access) as server:
@@ -324,9 +316,7 @@ def test_a_text_from_right_to_left_is_shown_so(browser: Browser, served: Served)
     assert x > middle
 
 
-def test_the_words_that_belong_together_are_marked_under_the_pointer(
-    browser: Browser, served: Served
-):
+def test_the_words_that_belong_together_are_marked_under_the_pointer(browser, served):
     # An emoji is two characters of JavaScript.
     text = 30 * "\U0001f600" + f"\n{TEXT}"
     show(browser, served)
@@ -350,9 +340,7 @@ def test_the_words_that_belong_together_are_marked_under_the_pointer(
 
 
 @pytest.mark.parametrize("width", [360, 1100])
-def test_the_words_behind_the_field_are_where_its_words_are(
-    browser: Browser, served: Served, width: int
-):
+def test_the_words_behind_the_field_are_where_its_words_are(browser, served, width):
     show(browser, served, width=width)
     # A line end at the end has a line of its own.
     browser.write("seven eight nine ten, " * 40 + "eleven" * 20 + "\n\n")
@@ -380,9 +368,7 @@ def test_a_term_is_translated_as_the_reader_says(browser: Browser, served: Serve
     assert problem.startswith("Line 3 is not used")
 
 
-def test_a_key_is_asked_for_only_if_the_server_wants_one(
-    browser: Browser, served: Served, untrained: Run
-):
+def test_a_key_is_asked_for_only_if_the_server_wants_one(browser, served, untrained):
     show(browser, served)
     assert browser.value("document.getElementById('key-box').hidden")
     hashes = [hashlib.sha256(b"right").hexdigest()]

@@ -1,7 +1,5 @@
 """The queue: who is decoded with whom, in which order, and who is refused."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import threading
@@ -63,9 +61,7 @@ def gate() -> Iterator[threading.Event]:
 
 
 @scheduled()
-async def test_each_request_gets_the_translations_of_its_own_sentences_in_order(
-    scheduler: Scheduler,
-):
+async def test_each_request_gets_the_translations_of_its_own_sentences_in_order(scheduler):
     fake = FakeTranslator()
     found = await asyncio.gather(
         *(ask(scheduler, fake, *(f"{i}.{k}" for k in range(i))) for i in range(1, 20))
@@ -81,9 +77,7 @@ async def test_requests_that_come_at_the_same_time_are_decoded_together(schedule
 
 
 @scheduled(threads=2)
-async def test_a_sentence_does_not_wait_for_others_if_a_thread_is_free(
-    scheduler: Scheduler, gate: threading.Event
-):
+async def test_a_sentence_does_not_wait_for_others_if_a_thread_is_free(scheduler, gate):
     fake = FakeTranslator(threads=2, gate=gate)
     first = spawn(ask(scheduler, fake, "a"))
     await begun(fake)
@@ -96,9 +90,7 @@ async def test_a_sentence_does_not_wait_for_others_if_a_thread_is_free(
 
 # Four sentences make a batch.
 @scheduled(batch_tokens=32)
-async def test_a_long_document_lets_short_requests_go_in_turn(
-    scheduler: Scheduler, gate: threading.Event
-):
+async def test_a_long_document_lets_short_requests_go_in_turn(scheduler, gate):
     fake = FakeTranslator(gate=gate)
     done: list[str] = []
 
@@ -126,9 +118,7 @@ async def test_a_batch_has_at_most_its_tokens_and_a_longer_sentence_is_alone(sch
 
 
 @scheduled(threads=2)
-async def test_waiting_sentences_are_divided_among_the_free_threads(
-    scheduler: Scheduler, gate: threading.Event
-):
+async def test_waiting_sentences_are_divided_among_the_free_threads(scheduler, gate):
     fake = FakeTranslator(threads=2, gate=gate)
     asked = spawn(ask(scheduler, fake, *map(str, range(100))))
     await begun(fake)
@@ -147,7 +137,7 @@ async def test_sentences_of_a_batch_are_sorted_by_length(scheduler: Scheduler):
 
 @scheduled()
 async def test_other_numbers_of_translations_and_other_translators_have_batches_of_their_own(
-    scheduler: Scheduler,
+    scheduler,
 ):
     fake, other = FakeTranslator(), FakeTranslator()
     await asyncio.gather(
@@ -193,9 +183,7 @@ async def test_requests_end_if_the_translator_loses_translations(scheduler: Sche
 
 
 @scheduled(queue=100)
-async def test_a_request_that_was_admitted_is_not_refused_when_it_has_more(
-    scheduler: Scheduler, gate: threading.Event
-):
+async def test_a_request_that_was_admitted_is_not_refused_when_it_has_more(scheduler, gate):
     fake = FakeTranslator()
     slow = FakeTranslator(gate=gate)
     with scheduler.request(cast(Translator, fake), 1) as request:
@@ -229,9 +217,7 @@ async def test_a_sentence_that_fails_does_not_make_others_fail(scheduler: Schedu
 @pytest.mark.parametrize("texts", [2, 5, 20])
 @pytest.mark.parametrize("terms", [0, 1, 4, 100])
 @scheduled(batch_tokens=1024)
-async def test_sentences_with_terms_have_small_batches(
-    scheduler: Scheduler, texts: int, terms: int
-):
+async def test_sentences_with_terms_have_small_batches(scheduler, texts, terms):
     fake = FakeTranslator()
     with scheduler.request(cast(Translator, fake), 1) as request:
         await request.translate([sentence(str(i), 20, terms) for i in range(texts)])
@@ -241,9 +227,7 @@ async def test_sentences_with_terms_have_small_batches(
 
 @pytest.mark.parametrize("threads", [1, 2])
 @scheduled()
-async def test_a_glossary_does_not_hold_up_the_native_engine(
-    scheduler: Scheduler, gate: threading.Event, threads: int
-):
+async def test_a_glossary_does_not_hold_up_the_native_engine(scheduler, gate, threads):
     glossary, native = FakeTranslator(gate=gate), FakeTranslator()
     native.threads, native.needs_torch = threads, False
     with scheduler.request(cast(Translator, glossary), 1) as request:

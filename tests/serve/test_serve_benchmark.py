@@ -1,12 +1,9 @@
 """The benchmark of the server, all parts of it, with a small run."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 
 import pytest
-from conftest import TinyText
 from support.benchmarks import BENCHMARKS
 from support.program import printed
 
@@ -21,9 +18,7 @@ def measured(run: Run, *options: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_the_memory_of_a_server_is_compared_before_and_after_many_requests(
-    ending_run: Run, tiny_text: TinyText
-):
+def test_the_memory_of_a_server_is_compared_before_and_after_many_requests(ending_run, tiny_text):
     *lines, last = measured(ending_run, "--input", str(tiny_text.train[0]), "--soak", "50")
     memory = [line for line in lines if re.fullmatch(r"\d+ requests: [\d.]+ MiB, .* MiB", line)]
     # Half of so few are for the warm-up, and the others are sent one after another.
@@ -39,9 +34,7 @@ def test_the_memory_of_a_server_is_compared_before_and_after_many_requests(
 @pytest.mark.skipif(
     importlib.util.find_spec("ctranslate2") is None, reason="ctranslate2 is not installed"
 )
-def test_a_server_with_ctranslate2_is_measured_with_the_same_requests(
-    ending_run: Run, tiny_text: TinyText
-):
+def test_a_server_with_ctranslate2_is_measured_with_the_same_requests(ending_run, tiny_text):
     lines = measured(
         ending_run,
         *("--input", str(tiny_text.train[0]), "--precisions", "fp32"),

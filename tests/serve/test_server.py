@@ -1,7 +1,5 @@
 """What a server does with broken requests, slow clients, too much work, and at its end."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc
@@ -73,9 +71,7 @@ JSON = "application/json"
         (b"x" * (2**20 + 1), JSON, 413),
     ],
 )  # fmt: skip
-def test_a_broken_body_is_answered_with_an_error(
-    served: Served, body: bytes, kind: str, status: int
-):
+def test_a_broken_body_is_answered_with_an_error(served, body, kind, status):
     reply = served.ask("POST", "/translate", body, Content_Type=kind)
     assert reply.status == status
     assert reply.json["error"]
@@ -96,9 +92,7 @@ def test_a_broken_body_is_answered_with_an_error(
         ("GET", "/translate?q=%ff&source=en&target=de", 400, None),
     ],
 )
-def test_a_wrong_path_or_method_is_answered_in_json(
-    served: Served, method: str, path: str, status: int, message: str | None
-):
+def test_a_wrong_path_or_method_is_answered_in_json(served, method, path, status, message):
     reply = served.ask(method, path)
     assert reply.status == status
     assert message is None or reply.json == {"error": message}
@@ -246,7 +240,7 @@ CUT = b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"
     ],
 )
 def test_all_whole_requests_of_a_client_that_ends_its_side_are_answered(
-    texts: list[str], rest: bytes, apart: bool, untrained: Run, gate: Gate
+    texts, rest, apart, untrained, gate
 ):
     requests = [*map(request_bytes, texts), rest]
     with Served([untrained], changed=gate.close) as server, server.connect() as client:
@@ -309,9 +303,7 @@ def ask_for_much(server: Served, client: socket.socket, header: bytes = b"") -> 
 
 @pytest.mark.parametrize("header", [b"", b"Connection: close\r\n"])
 @pytest.mark.parametrize("is_followed", [False, True])
-def test_a_client_that_does_not_read_its_answer_is_cut_off(
-    untrained: Run, header: bytes, is_followed: bool
-):
+def test_a_client_that_does_not_read_its_answer_is_cut_off(untrained, header, is_followed):
     limits = Limits(body_seconds=1, body_bytes=2**25, characters=len(LARGE))
     with Served([untrained], limits=limits) as server, server.connect() as client:
         ask_for_much(server, client, header)
@@ -400,9 +392,7 @@ def windows_read(monkeypatch: pytest.MonkeyPatch) -> list[Window]:
     return windows
 
 
-def test_texts_that_cannot_fit_into_the_queue_are_refused_unread(
-    untrained: Run, windows_read: list[Window]
-):
+def test_texts_that_cannot_fit_into_the_queue_are_refused_unread(untrained, windows_read):
     with Served([untrained], limits=Limits(queue_tokens=20)) as server:
         for fields in ({}, {"format": "html"}, {"glossary": {"one": "eins"}}):
             reply = server.translate(["one " * 11, "two " * 11], **fields)
@@ -415,9 +405,7 @@ def test_texts_that_cannot_fit_into_the_queue_are_refused_unread(
         assert server.translate("one two").status == 200
 
 
-def test_an_unexpected_error_is_500_and_its_log_has_no_text(
-    untrained: Run, caplog: pytest.LogCaptureFixture
-):
+def test_an_unexpected_error_is_500_and_its_log_has_no_text(untrained, caplog):
     def broken(translator: Translator) -> None:
         def decode(sentences: Sequence[Sentence], n_best: int) -> Any:
             raise RuntimeError(f"cannot decode {sentences[0].text}")
@@ -436,7 +424,7 @@ def test_an_unexpected_error_is_500_and_its_log_has_no_text(
 
 @pytest.mark.parametrize("fields", [{}, {"glossary": {"one": "x"}}, {"alignments": True}])
 def test_an_error_of_the_server_is_neutral_for_the_client_and_told_in_the_log(
-    fields: dict[str, Any], untrained: Run, caplog: pytest.LogCaptureFixture
+    fields, untrained, caplog
 ):
     def broken(translator: Translator) -> None:
         def fail(*_: Any, **__: Any) -> Any:
@@ -455,9 +443,7 @@ def test_an_error_of_the_server_is_neutral_for_the_client_and_told_in_the_log(
     assert "secret" not in caplog.text
 
 
-def test_a_server_says_that_the_checkpoint_of_its_run_was_deleted(
-    begun: Path, caplog: pytest.LogCaptureFixture
-):
+def test_a_server_says_that_the_checkpoint_of_its_run_was_deleted(begun, caplog):
     with Served([Run.open(begun)]) as server:
         assert server.translate("one").status == 200
         (folder,) = (begun / "checkpoints").glob("step-*4")
@@ -467,9 +453,7 @@ def test_a_server_says_that_the_checkpoint_of_its_run_was_deleted(
     assert f"{folder}: was deleted after it was chosen, probably by mtkit train" in caplog.text
 
 
-def test_an_error_outside_of_a_request_is_logged_without_text(
-    untrained: Run, caplog: pytest.LogCaptureFixture
-):
+def test_an_error_outside_of_a_request_is_logged_without_text(untrained, caplog):
     def broken(text: str) -> None:
         raise RuntimeError(text)
 
@@ -545,9 +529,7 @@ def test_a_client_that_asks_too_often_is_told_to_slow_down(untrained: Run):
         ("/v2/translate", {"text": [""] * 1000, "target_lang": "DE"}),
     ],
 )
-def test_too_many_texts_count_as_the_most_that_a_request_may_have(
-    path: str, fields: dict[str, Any], untrained: Run
-):
+def test_too_many_texts_count_as_the_most_that_a_request_may_have(path, fields, untrained):
     with Served([untrained], access=Access(per_minute=60), limits=Limits(texts=50)) as server:
         assert server.post(path, fields).status == 400
         assert server.translate(["one"] * 10).status == 200
@@ -573,9 +555,7 @@ def start(run: Run, *options: str) -> tuple[subprocess.Popen[str], str]:
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
-def test_a_signal_ends_the_server_when_what_it_accepted_is_answered(
-    untrained: Run, number: signal.Signals, status: int
-):
+def test_a_signal_ends_the_server_when_what_it_accepted_is_answered(untrained, number, status):
     process, address = start(untrained)
     try:
         port = int(address.rpartition(":")[2])

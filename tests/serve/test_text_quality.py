@@ -1,12 +1,9 @@
 """`check` in the API: confidence and findings of each text."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -116,9 +113,7 @@ def test_what_is_neither_true_nor_false_is_refused_by_name(checked: Served, name
 @pytest.mark.parametrize(
     ("value", "is_checked"), [("true", True), ("1", True), ("false", False), ("0", False)]
 )
-def test_a_form_says_true_and_false_in_words_or_digits(
-    checked: Served, value: str, is_checked: bool
-):
+def test_a_form_says_true_and_false_in_words_or_digits(checked, value, is_checked):
     form = {"q": "one", "source": "en", "target": "de", "check": value}
     reply = checked.form("/translate", form)
     assert reply.status == 200
@@ -131,9 +126,7 @@ def test_html_is_not_checked(checked: Served):
     assert "check parameter requires the text format" in reply.json["error"]
 
 
-def test_a_run_that_cannot_be_checked_is_a_clear_answer(
-    untrained: Run, caplog: pytest.LogCaptureFixture
-):
+def test_a_run_that_cannot_be_checked_is_a_clear_answer(untrained, caplog):
     with Served([untrained]) as served:
         for _ in range(3):
             reply = served.translate("one two", check=True)
@@ -146,7 +139,7 @@ def test_a_run_that_cannot_be_checked_is_a_clear_answer(
 
 
 def test_a_run_without_its_lexicon_translates_and_says_that_it_does_not_check(
-    fitted: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    fitted, tmp_path, caplog
 ):
     run = Run.open(copied_run(fitted, tmp_path / "run"))
     (run.path / LEXICON).unlink()
@@ -158,9 +151,7 @@ def test_a_run_without_its_lexicon_translates_and_says_that_it_does_not_check(
         assert served.translate("one two", check=True).status == 400
 
 
-def test_the_settings_are_of_the_start_until_a_check_fails(
-    fitted: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
+def test_the_settings_are_of_the_start_until_a_check_fails(fitted, tmp_path, caplog):
     run = Run.open(copied_run(fitted, tmp_path / "run"))
     with Served([run]) as served:
         (run.path / LEXICON).unlink()
@@ -173,9 +164,7 @@ def test_the_settings_are_of_the_start_until_a_check_fails(
     assert caplog.text.count("are not checked") == 1
 
 
-def test_requests_that_come_together_load_the_checks_once(
-    fitted: Run, monkeypatch: pytest.MonkeyPatch
-):
+def test_requests_that_come_together_load_the_checks_once(fitted, monkeypatch):
     threads = []
     load = RunChecks.checker
 
@@ -191,18 +180,14 @@ def test_requests_that_come_together_load_the_checks_once(
     assert threads == ["mtkit-check_0"]
 
 
-def test_lines_that_are_checked_in_parts_have_the_same_checks(
-    checked: Served, monkeypatch: pytest.MonkeyPatch
-):
+def test_lines_that_are_checked_in_parts_have_the_same_checks(checked, monkeypatch):
     texts = ["\n".join(LINES), "", LINES[1], "\n".join(LINES[1:])]
     together = checked.translate(texts, check=True).json
     monkeypatch.setattr(checks, "_CHARACTERS", 1)
     assert checked.translate(texts, check=True).json == together
 
 
-def test_checks_for_a_client_that_goes_end_with_the_part_that_is_checked(
-    fitted: Run, slow: SlowChecks, monkeypatch: pytest.MonkeyPatch
-):
+def test_checks_for_a_client_that_goes_end_with_the_part_that_is_checked(fitted, slow, monkeypatch):
     # Two lines are a part, and one is none, whatever their translations of a few subwords.
     monkeypatch.setattr(checks, "_CHARACTERS", 2 * checks._LINE)
     with Served([fitted]) as served:

@@ -1,7 +1,5 @@
 """A text has the translations of `mtkit translate`, also while other clients send texts."""
 
-from __future__ import annotations
-
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +9,6 @@ import pytest
 from support.served import Served
 from support.translators import HOSTILE
 
-from mtkit.run_folder import Run
 from mtkit.serve import texts
 from mtkit.translate import Translator, Window, translate_markup, with_placeholders
 
@@ -90,9 +87,7 @@ def test_many_clients_at_a_time_get_what_translate_writes(served: Served, plain:
         assert "\n".join(paragraphs) == "\n".join(expected)
 
 
-def test_long_texts_are_read_and_joined_outside_of_the_event_loop(
-    untrained: Run, monkeypatch: pytest.MonkeyPatch
-):
+def test_long_texts_are_read_and_joined_outside_of_the_event_loop(untrained, monkeypatch):
     threads = set[str]()
     for name in ("_parted", "_joined"):
         function = getattr(texts, name)
