@@ -11,7 +11,7 @@ from mtkit.base.invisible import bounds_in
 from mtkit.check.model.confidence import Forecast, features_of
 from mtkit.check.model.coverage import Contrast, Coverage, PairCoverage
 from mtkit.check.rules import limits, rules
-from mtkit.check.rules.facts import PairFacts
+from mtkit.check.rules.facts import PairFacts, missing_mark
 from mtkit.check.rules.findings import KINDS, Finding
 from mtkit.check.rules.marks import Text
 
@@ -94,7 +94,8 @@ class Checker:
         findings = rules.findings(src, tgt, self.facts, knows_words=is_known)
         contrast = None if decoded is None else decoded.contrast
         if decoded is not None:
-            if contrast and contrast.last > limits.MIN_MARK_LOG_PROB:
+            is_probable = contrast is not None and contrast.last > limits.MIN_MARK_LOG_PROB
+            if is_probable and missing_mark(src.raw, tgt.raw):
                 # Where the model finds the missing mark probable, the rest is there.
                 findings = [finding for finding in findings if finding.kind != "cut"]
             findings += _of_decoder(decoded)

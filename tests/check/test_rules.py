@@ -445,6 +445,14 @@ def test_where_the_model_expects_the_mark_nothing_else_is_missing(facts, last, i
     assert [finding.kind for finding in found] == ["cut"] * is_cut
 
 
+def test_what_is_probable_without_a_missing_mark_may_be_cut(facts):
+    # The source has no mark, so the last subword of the translation is no mark either.
+    source, cut = "The old man buys a red umbrella", "Der Mann kauft einen,"
+    decoded = Decoded(contrast=Contrast(-1.0, -1.0, -0.1, 0.0, 0.0, 0.0))
+    for known in (None, decoded):
+        assert [x.kind for x in Checker(facts).check(source, cut, known).findings] == ["cut"]
+
+
 def test_an_end_that_the_source_lacks_too_is_not_cut(facts: PairFacts):
     for source, translation in demo_pairs(200):
         assert kinds(source.rstrip(".?!"), translation.rstrip(".?!"), facts) == set()
