@@ -262,5 +262,5 @@ def base_language(code: str) -> str:
         import langcodes
 
         if langcodes.tag_is_valid(language):
-            return langcodes.standardize_tag(language, macro=True)
+            return langcodes.standardize_tag(language, macro=True).partition("-")[0]
     return language

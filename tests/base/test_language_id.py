@@ -112,6 +112,8 @@ def test_codes_of_several_standards_find_each_other_and_an_unknown_one_has_near_
         (["zh", "zh-Hant", "zho_Hans", "cmn"], "zh"),
         (["ar", "arb_Arab"], "ar"),
         (["fil", "tgl_Latn"], "fil"),
+        # Their standard tags have a script and a country.
+        (["sr", "srp_Cyrl", "hbs_Latn", "cnr_Latn"], "sr"),
         # Of several languages, of none, and no language tag.
         (["mul"], "mul"),
         (["xx"], "xx"),
