@@ -22,7 +22,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -47,9 +47,6 @@ from mtkit.batch_plan import plan_batches
 from mtkit.config import DecodeConfig, ModelConfig
 from mtkit.run_folder import ALIGNMENT, Run
 from mtkit.tokenizer import EOS_ID, SpannedIds, Vocabularies
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger(__name__)
 
