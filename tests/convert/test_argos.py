@@ -164,9 +164,6 @@ def test_a_package_has_small_numbers_by_default(format, package, ending_run, tmp
     assert out.stat().st_size < package.stat().st_size
 
 
-# What a package cannot express
-
-
 def refusal(run: Run, out: Path, **options: Any) -> str:
     with pytest.raises(MtkitError) as caught:
         export(run, out, format="argos", **options)
@@ -209,10 +206,6 @@ def test_what_is_no_package_is_refused_before_any_work(tiny_run: Run, tmp_path: 
     with pytest.raises(MtkitError, match="--format argos writes a file"):
         export(tiny_run, out, format="argos", force=True)
     assert list(tmp_path.iterdir()) == [out]
-
-
-# ---------------------------------------------------------------------------------------------
-# The check
 
 
 @pytest.mark.parametrize("format", [needs("argos")])

@@ -122,9 +122,6 @@ def test_hugging_faces_tokenizer_gives_the_same_ids_and_the_same_text(
     assert exception["ids"][:-1] != tokenizer.encode(language_code)
 
 
-# A vocabulary for each side
-
-
 @pytest.mark.parametrize("format", [needs("ctranslate2"), needs("huggingface")])
 def test_a_run_with_two_vocabularies_does_the_same_there(format, uneven, greek_data, tmp_path):
     run = random_ending_run(tmp_path / "run", greek_data, 10, tokenizers=uneven.tokenizers())
@@ -170,9 +167,6 @@ def test_a_run_folder_with_two_vocabularies_is_exported_as_one(uneven: Run, tmp_
     assert all(one.model == other.model for one, other in pairs)
     ours, theirs = (Translator.load(run, device="cpu") for run in (uneven, exported))
     assert list(ours.translate(NUMBERS)) == list(theirs.translate(NUMBERS))
-
-
-# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("format", [needs("ctranslate2")])

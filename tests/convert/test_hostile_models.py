@@ -115,9 +115,6 @@ def replace(file: Path, make: Callable[[Path], Any]) -> None:
     make(file)
 
 
-# Arrays
-
-
 def raw_array(header: str, body: bytes = b"", version: bytes = b"\1\0") -> bytes:
     return b"\x93NUMPY" + version + struct.pack("<H", len(header)) + header.encode() + body
 
@@ -205,9 +202,6 @@ def file_cases(name: str) -> Iterator[tuple[str, Case]]:
         yield kind, lambda folder, make=make: replace(folder / name, make)
 
 
-# SentencePiece models
-
-
 def varint(number: int) -> bytes:
     parts = []
     while number > 127:
@@ -270,9 +264,6 @@ def sentencepiece_cases() -> Iterator[tuple[str, Case]]:
 
     yield "a table of characters with texts outside", charsmap(texts)
     yield from file_cases("target.spm")
-
-
-# Weights
 
 
 def safetensors(header: bytes, body: bytes = b"", size: int | None = None) -> bytes:

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +48,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[Kind, Path]:
 
 
 @pytest.fixture(scope="module")
-def imported(
-    sources: dict[Kind, Path], tmp_path_factory: pytest.TempPathFactory
-) -> dict[Kind, Imported]:
+def imported(sources, tmp_path_factory):
     place = tmp_path_factory.mktemp("imported")
     return {kind: import_model(str(source), place / kind) for kind, source in sources.items()}
 
@@ -88,9 +87,6 @@ def translator_of(run: Run, src: str, tgt: str, **decode: Any) -> Translator:
     changes = usual | {"copy_numbers": False} | decode
     config = run.config.decode.model_copy(update=changes)
     return Translator.load(run, config=config, src_lang=src, tgt_lang=tgt, device="cpu")
-
-
-# The same as transformers
 
 
 def test_log_probabilities_are_those_of_transformers_to_1e5(kind, sources, imported):
@@ -169,9 +165,6 @@ def test_a_model_of_transformers_with_other_positions_is_noticed(source, tmp_pat
         import_model(str(source), tmp_path / "out")
 
 
-# Files as they are published
-
-
 def test_weights_in_several_files_of_either_kind_with_prefixes_are_the_same(
     kind, source, tmp_path, imported
 ):
@@ -244,19 +237,13 @@ def test_another_kind_is_refused_by_its_name(of_model: Any, words: str, source: 
     assert "M2M-100, NLLB-200" in str(error.value)
 
 
-# Folders that were made to do harm
+def edited(name: str, **changes: Any) -> Callable[[Path], None]:
+    return lambda folder: edit(folder / name, **changes)
 
 
-def config(**changes: Any) -> Callable[[Path], None]:
-    return lambda folder: edit(folder / "config.json", **changes)
-
-
-def search(**changes: Any) -> Callable[[Path], None]:
-    return lambda folder: edit(folder / "generation_config.json", **changes)
-
-
-def words(**changes: Any) -> Callable[[Path], None]:
-    return lambda folder: edit(folder / "tokenizer_config.json", **changes)
+config = partial(edited, "config.json")
+search = partial(edited, "generation_config.json")
+words = partial(edited, "tokenizer_config.json")
 
 
 def index(**changes: Any) -> Callable[[Path], None]:
@@ -267,11 +254,10 @@ def index(**changes: Any) -> Callable[[Path], None]:
     return make
 
 
-def tensors(change: Callable[[dict[str, torch.Tensor]], Any]) -> Callable[[Path], None]:
+def added(name: str, tensor: torch.Tensor) -> Callable[[Path], None]:
     def make(folder: Path) -> None:
         found = load_file(folder / "model.safetensors")
-        change(found)
-        save_file(found, folder / "model.safetensors")
+        save_file(found | {name: tensor}, folder / "model.safetensors")
 
     return make
 
@@ -314,18 +300,10 @@ FOR_BOTH: dict[str, Callable[[Path], Any]] = {
     "another tokenizer": words(tokenizer_class="SMALL100Tokenizer"),
     "a tokenizer that is a list": words(tokenizer_class=["NllbTokenizer"]),
     "tags behind the text": words(legacy_behaviour=True),
-    "a norm of the embedding": tensors(
-        lambda t: t.update({"model.encoder.layernorm_embedding.weight": torch.ones(32)})
-    ),
-    "other positions": tensors(
-        lambda t: t.update({"model.encoder.embed_positions.weights": torch.ones(258, 32)})
-    ),
-    "no positions in a table": tensors(
-        lambda t: t.update({"model.encoder.embed_positions.weights": torch.ones(2, 32)})
-    ),
-    "a tensor with a prefix and without": tensors(
-        lambda t: t.update({"module.model.shared.weight": t["model.shared.weight"] * 2})
-    ),
+    "a norm of the embedding": added("model.encoder.layernorm_embedding.weight", torch.ones(32)),
+    "other positions": added("model.encoder.embed_positions.weights", torch.ones(258, 32)),
+    "no positions in a table": added("model.encoder.embed_positions.weights", torch.ones(2, 32)),
+    "a tensor with a prefix and without": added("module.model.shared.weight", torch.ones(1)),
     "an index of a folder above": index(weight_map={"a": "../model.safetensors"}),
     "an index of a folder": index(weight_map={"a": "/etc/passwd"}),
     "an index of another file": index(weight_map={"a": "config.json"}),
@@ -342,12 +320,12 @@ FOR_BOTH: dict[str, Callable[[Path], Any]] = {
 }
 OF_M2M100: dict[str, Callable[[Path], Any]] = {
     "no list": lambda folder: (folder / "vocab.json").unlink(),
-    "ids twice": lambda folder: edit(folder / "vocab.json", more=7),
-    "an id that is too large": lambda folder: edit(folder / "vocab.json", more=10**8),
-    "an id that is negative": lambda folder: edit(folder / "vocab.json", more=-1),
-    "a gap of ids": lambda folder: edit(folder / "vocab.json", more=250),
-    "another first id": lambda folder: edit(folder / "vocab.json", **{"<s>": 1, "<pad>": 0}),
-    "a tag in the list": lambda folder: edit(folder / "vocab.json", **{"<lang:af>": 201}),
+    "ids twice": edited("vocab.json", more=7),
+    "an id that is too large": edited("vocab.json", more=10**8),
+    "an id that is negative": edited("vocab.json", more=-1),
+    "a gap of ids": edited("vocab.json", more=250),
+    "another first id": edited("vocab.json", **{"<s>": 1, "<pad>": 0}),
+    "a tag in the list": edited("vocab.json", **{"<lang:af>": 201}),
     "other languages": words(language_codes="mine"),
     "languages that are a list": words(language_codes=["af"]),
 }
@@ -375,9 +353,6 @@ def test_a_folder_that_was_made_to_do_harm_gets_one_line(kind, case, source, tmp
     assert not (tmp_path / "out").exists()
     assert "\n" not in str(error.value)
     assert str(source) in str(error.value)
-
-
-# Out again, and further
 
 
 def test_an_export_for_transformers_gives_the_same_files_back(kind, sources, imported, tmp_path):

@@ -61,9 +61,6 @@ def card_of(run: Run, folder: Path, **more: Any) -> str:
     return (folder / "out" / "README.md").read_text(encoding="utf-8")
 
 
-# The card
-
-
 @pytest.fixture
 def text(tmp_path: Path) -> Path:
     """Lines to check an export with, where the run has none."""
@@ -185,9 +182,6 @@ def test_the_code_in_a_card_runs_in_the_folder_of_the_export(format, untrained, 
     done = python("-c", code, cwd=out)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
-
-
-# How it translates
 
 
 @needs_transformers

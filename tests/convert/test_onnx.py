@@ -70,9 +70,6 @@ def checked(out: Path) -> dict[str, Any]:
     return facts
 
 
-# The same numbers
-
-
 @pytest.mark.parametrize(
     "settings",
     [
@@ -148,9 +145,6 @@ def test_a_translation_does_not_depend_on_others_in_its_batch(tiny_run: Run, tmp
     for line, translation, log_probs in zip(lines, together, scored, strict=True):
         (alone,) = model.log_probs([line], [translation])
         torch.testing.assert_close(log_probs, alone, atol=1e-4, rtol=0)
-
-
-# The layout
 
 
 def test_inputs_and_outputs_have_the_names_of_a_marian_model(tiny_run: Run, tmp_path: Path):
@@ -234,9 +228,6 @@ def test_the_page_in_the_browser_names_no_other_host():
     assert "default-src 'self'" in (PAGE / "index.html").read_text()
 
 
-# The subwords
-
-
 def as_theirs(tokenizer: Tokenizer) -> Any:
     content = tokenizer_json(Vocabularies.joint(tokenizer), has_one_list=True)
     return tokenizers.Tokenizer.from_str(json.dumps(content))
@@ -300,9 +291,6 @@ def test_a_normalisation_that_cannot_be_expressed_is_refused_by_its_name(tiny_ru
         tokenizer_json(Vocabularies.joint(other), has_one_list=True)
 
 
-# int8
-
-
 def test_int8_takes_less_room_and_has_files_of_its_own(tiny_data, tiny_config, tmp_path):
     wide = changed(tiny_config, "model", d_model=64, d_ff=256)
     run = random_run(tmp_path / "run", tiny_data, 5, config=wide)
@@ -317,9 +305,6 @@ def test_int8_takes_less_room_and_has_files_of_its_own(tiny_data, tiny_config, t
         dtype = {"float32": "fp32", "int8": "q8"}[quantization]
         assert config["transformers.js_config"] == {"dtype": dtype}
     assert size["int8"] < size["float32"] * 0.7
-
-
-# What is refused
 
 
 def edited(change: Callable[[Any, dict[str, Any]], None]) -> Callable[[Export], None]:

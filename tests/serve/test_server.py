@@ -38,9 +38,6 @@ from mtkit.translate.sentence_reader import SentenceReader
 JSON = "application/json"
 
 
-# Broken requests
-
-
 @pytest.mark.parametrize(
     ("body", "kind", "status"),
     [
@@ -161,9 +158,6 @@ def test_a_body_that_is_much_too_large_is_not_read(untrained: Run):
         for answer in (announced, sent(server, head, chunk)):
             assert answer.startswith(b"HTTP/1.1 413 ")
             assert b"connection: close" in answer.lower()
-
-
-# Slow clients, and those that go
 
 
 def test_what_is_half_sent_ends_in_time(untrained: Run):
@@ -341,9 +335,6 @@ def test_connections_above_the_limit_are_closed(untrained: Run, monkeypatch: pyt
             client.close()
 
 
-# Too much work
-
-
 def test_a_request_that_takes_too_long_is_answered_with_503(untrained: Run, gate: Gate):
     with Served([untrained], limits=Limits(seconds=0.2), changed=gate.close) as server:
         reply = server.translate("one")
@@ -490,9 +481,6 @@ def test_what_the_apis_read_is_what_a_body_keeps():
     assert read | listed | deepl._CHOICES.keys() == bodies._KNOWN | {"name"}
 
 
-# Keys and rates
-
-
 def test_a_key_is_needed_if_there_are_keys(untrained: Run):
     access = Access([hashlib.sha256(b"right").hexdigest()])
     with Served([untrained], access=access) as server:
@@ -534,9 +522,6 @@ def test_too_many_texts_count_as_the_most_that_a_request_may_have(path, fields, 
         assert server.post(path, fields).status == 400
         assert server.translate(["one"] * 10).status == 200
         assert server.translate(["one"] * 40).status == 429
-
-
-# The end
 
 
 def start(run: Run, *options: str) -> tuple[subprocess.Popen[str], str]:
