@@ -69,20 +69,14 @@ class Subwords:
 
 @dataclass(frozen=True)
 class MarianSource:
-    """A Marian model that was read.
+    """A Marian model that was read: tensors by the names of Hugging Face's class, in float32.
 
-    Attributes:
-        config: its shape; `shared_embedding` is not set yet.
-        tensors: by the names of Hugging Face's class, in float32.
-        start: the id that begins a translation.
-        longest: the longest sequence that it was made for, in subwords.
-        decode: the settings of translation that its files give.
-        lacking: settings in its files that mtkit does not have, with their values.
-        folder: of the same model for transformers; None if there is none.
-        positions: (positions, D): the table of another kind than Marian's, whose width is in the
-            order of mtkit.
-        has_prefixes: whether the names of its tensors begin with `module.`.
-        src_lang, tgt_lang: empty if they are not known.
+    `shared_embedding` of `config` is not set yet. `start` is the id that begins a translation, and
+    `longest` the longest sequence in subwords. `decode` are the settings of translation that its
+    files give, and `lacking` those that mtkit does not have, with their values. `folder` has the
+    same model for transformers; its tensors may have names that begin with `module.`. `positions`
+    (positions, D) is a table of another kind than Marian's, in the order of mtkit. Languages that
+    are not known are empty.
     """
 
     config: ModelConfig

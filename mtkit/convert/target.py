@@ -43,17 +43,11 @@ class Export(NamedTuple):
 class Target(ABC):
     """Software that a run can be exported to.
 
-    Attributes:
-        name: the value of `--format`.
-        library: the package of the extra `export` that loads the files; empty if mtkit does.
-        model: the name of its model, for messages.
-        needs, note: sentences for the card: what to install, and what to know.
-        quantizations: the types of the matrices that are possible, the default first.
-        more_libraries: other packages that it needs.
-        extra: the extra of mtkit that has the packages.
-        hub_library: its name on the hub; by default `library`.
-        code_language: of `usage`.
-        takes_settings: whether its user sets the search and splits lines into sentences.
+    `name` is the value of `--format`, and `library` the package of the extra that loads the files,
+    empty if mtkit does; it needs `more_libraries` too. `model` is the name of its model, for
+    messages, and `hub_library` its own on the hub, by default `library`. `needs` and `note` are
+    sentences for the card, whose `usage` is in `code_language`. The default quantization is first.
+    `takes_settings` says whether its user sets the search and splits lines into sentences.
     """
 
     name: Format

@@ -45,15 +45,12 @@ class Options(NamedTuple):
 
 
 class Document(ABC):
-    """The segments of a document, and how it is written with their translations.
+    """The segments of a document, in order, and how it is written with their translations.
 
-    Attributes:
-        shows_marks: whether the format has a place for the marks that `write` is given.
-        segments: the texts to translate, in order; the same text may be there several times.
-        has_translations: whether other texts are none, because they have a translation already.
-        notes: a line about each thing that a user must know: what stays as it is, what is lost.
-        warnings: likewise, about what is probably a mistake.
-        write_notes: likewise, of the last `write`.
+    `shows_marks` says whether the format has a place for marks, `has_translations` whether other
+    texts are no segments because they have a translation. Each of `notes` is a line about what a
+    user must know: what stays as it is, what is lost; `write_notes` are of the last `write`.
+    `warnings` are about what is probably a mistake.
     """
 
     shows_marks: ClassVar[bool] = False

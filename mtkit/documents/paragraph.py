@@ -47,13 +47,10 @@ def by_name(**names: str) -> dict[str, str]:
 class Piece:
     """A text, an element that stays as it is, or an end of what is around words.
 
-    Attributes:
-        kind: `text`; `open` or `close`; of all others, the kind of its element.
-        is_break: whether it separates texts.
-        pair: of a begin or an end: its name for `partners_of`.
-        parts: the pieces that are written for it, if it is several.
-        end, base: of `open`: its `close`, and the text whose look is that of most inside.
-        run, look: of Office, in a run: its format, if it has one, and what that looks like.
+    Its kind is `text`, `open` or `close`, or that of its element. A break separates texts. A begin
+    or end has `pair`, its name for `partners_of`, and several pieces may be written as `parts`.
+    Of `open`, `end` is its `close`, and `base` the text that looks as most inside. `run` and
+    `look` are of Office, in a run: its format, if it has one, and what that looks like.
     """
 
     kind: str

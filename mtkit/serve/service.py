@@ -45,21 +45,11 @@ _KEPT = 20
 class Limits:
     """What a request may ask for.
 
-    Attributes:
-        characters: of a text.
-        texts: of a request.
-        lines: of all texts of a request.
-        alternatives: translations beside the best one.
-        terms: of a glossary.
-        term_characters: of a term of a glossary.
-        body_bytes: of a request.
-        body_seconds: in which the body of a request, and its head, must come.
-        seconds: in which a request must be translated; a document must be sent, too.
-        file_bytes: of a request with a document.
-        kept_seconds: for which a translated document can be fetched.
-        queue_tokens: that may wait.
-        batch_tokens: that are decoded at a time.
-        below: the confidence below which lines are counted.
+    Of a text its characters, of a request its texts, all their lines, the alternatives beside the
+    best translation, the terms of a glossary and their characters, and bytes: `file_bytes` with a
+    document. Its head and its body must come within `body_seconds`; within `seconds` it must be
+    translated, and a document sent, which can be fetched for `kept_seconds`. `queue_tokens` may
+    wait, and `batch_tokens` are decoded at a time. Lines are counted whose confidence is `below`.
     """
 
     characters: int = 50_000
@@ -88,17 +78,12 @@ class Caller(NamedTuple):
 
 @dataclass(frozen=True)
 class TranslationRequest:
-    """Texts to translate.
+    """Texts to translate, between codes as the client writes them; the source may be empty.
 
-    Attributes:
-        source: a code as the client writes it; empty to detect it.
-        target: likewise.
-        alternatives: how many translations beside the best one.
-        with_links: whether the links between words are wanted too.
-        is_checked: whether confidence and findings are wanted too.
-        rules: how HTML or XML is read; of plain text, the line ends that end a sentence.
-        splits: whether the sentences of a line may be translated one by one.
-        is_document: whether the texts are parts of a document, which wait in the queue one by one.
+    Wanted are so many alternatives beside the best translation, links between words, and checks.
+    `rules` is how HTML or XML is read; of plain text, the line ends that end a sentence. With
+    `splits`, the sentences of a line may be translated one by one. The parts of a document wait in
+    the queue one by one.
     """
 
     texts: Sequence[str]
