@@ -306,16 +306,3 @@ def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(
 
     change_at(monkeypatch, source, reading, block, to_pipe)
     assert "not a regular file" in refused(tmp_path, source)
-
-
-def test_columns_that_change_places_before_the_first_pass_are_read_as_they_are_then(tmp_path: Path):
-    file = tmp_path / "a.tsv"
-    file.write_bytes(b"en\tde\none\teins\n")
-    source = parse_source(str(file), src_lang="en", tgt_lang="de")
-    file.write_bytes(b"de\ten\neins\tone\n")
-    assert list(source.blocks(10)) == [([b"one"], [b"eins"])]
-    parquet.write_table(pa.Table.from_pylist([{"en": "one", "de": "eins"}]), tmp_path / "a.parquet")
-    source = parse_source(str(tmp_path / "a.parquet"), src_lang="en", tgt_lang="de")
-    parquet.write_table(pa.Table.from_pylist([{"en": "one", "fr": "un"}]), tmp_path / "a.parquet")
-    with pytest.raises(MtkitError, match=r"no columns 'en' and 'de', .* only en, fr"):
-        list(source.blocks(10))

@@ -18,7 +18,6 @@ from mtkit.prepare import passes, prepare_files
 from mtkit.prepare.readers import memory
 from mtkit.prepare.results import Report
 from mtkit.prepare.source import repaired
-from mtkit.prepare_config import prepare_config
 
 # The references of the HTML standard: https://html.spec.whatwg.org/entities.json
 REPAIRED = [
@@ -131,12 +130,3 @@ def test_entities_are_repaired_and_counted(tmp_path: Path):
 def test_an_unknown_kind_is_refused(tmp_path: Path):
     with pytest.raises(MtkitError, match="drop_findings: loops is none of loop, omission"):
         prepared(pairs(), tmp_path, drop_findings=("loops",))
-
-
-@pytest.mark.parametrize("key", ["drop_findings", "user_defined_symbols"])
-def test_names_may_be_a_list_or_one(key: str):
-    for given in ("loop", "[loop]"):
-        assert getattr(prepare_config({}, [f"{key}={given}"]), key) == ("loop",)
-    for given in ("''", "['']", "7", "null"):
-        with pytest.raises(MtkitError, match=f"{key}.*: expected a name, or a list of names, not"):
-            prepare_config({}, [f"{key}={given}"])

@@ -8,7 +8,6 @@ from support.command_line import Place
 from mtkit.base.sentences import LineFacts
 from mtkit.data import PreparedData
 from mtkit.prepare.line_facts import LineCounts
-from mtkit.run_folder import Run
 
 SINGLE, SEVERAL = b"One man sits here.", b"One man sits. Two men run."
 
@@ -64,8 +63,3 @@ def test_prepared_data_records_what_the_lines_are_like(place: Place):
     # The last pair is dropped, because it has no letters.
     assert (lines.sampled, lines.several) == (100, 30)
     assert lines.longest == len("A dog number 10 runs. It is late.")
-
-
-def test_a_run_records_what_its_training_lines_are_like(tiny_run: Run, tiny_data: PreparedData):
-    assert tiny_data.manifest.lines is not None
-    assert tiny_run.manifest.data.lines == tiny_data.manifest.lines

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from mtkit.base.errors import MtkitError
 from mtkit.data import PreparedData
 from mtkit.prepare import Treebank, passes, prepare_files
 from mtkit.run_folder import Run
-from mtkit.tokenizer import VOCABULARY_FILES, Tokenizer
+from mtkit.tokenizer import VOCABULARY_FILES
 
 
 def new_pairs(folder: Path, *, words: list[str] | None = None) -> tuple[Path, Path]:
@@ -56,10 +55,6 @@ def test_the_tokenizer_is_copied_byte_by_byte_and_its_settings_and_checksum_are_
     for place, (source, target) in enumerate(zip(src, tgt, strict=True)):
         assert pairs.src[place] == [*tokenizer.encode(source), 2]
         assert pairs.tgt[place] == [*tokenizer.encode(target), 2]
-
-
-def test_without_the_option_the_manifest_does_not_mention_it(tiny_data: PreparedData):
-    assert "tokenizer_from" not in json.loads((tiny_data.path / "manifest.json").read_text())
 
 
 @pytest.mark.parametrize("is_reversed", [False, True])
@@ -227,14 +222,3 @@ def test_a_preparation_that_was_killed_resumes_only_with_the_same_tokenizer(
     prepare_files("other", origin, src_lang="en", tgt_lang="de", **other)
     assert adapt(tmp_path / "out", text, origin).manifest.settings["vocab_size"] == 290
     assert counted == [1, 1, 1, 1]
-
-
-def test_a_tokenizer_knows_its_kind_and_its_symbols():
-    lines = [" ".join(pair) for pair in number_pairs(50, seed=1)]
-    symbols = ("<b>", "<a>")
-    bpe = Tokenizer.learn(lines, 300, symbols=symbols)
-    unigram = Tokenizer.learn(lines, 290, model_type="unigram")
-    assert (bpe.model_type, bpe.symbols) == ("bpe", symbols)
-    assert (unigram.model_type, unigram.symbols) == ("unigram", ())
-    fallback = [bpe.piece(i) for i in range(len(bpe)) if bpe.is_fallback[i]]
-    assert sorted(fallback) == sorted(["<unk>", *(f"<0x{byte:02X}>" for byte in range(256))])
