@@ -397,6 +397,9 @@ class DecodeConfig(Section):
         1.0, "nucleus sampling: sample from the fewest subwords that sum to this probability"
     )
     seed: Seed = setting(1, "random seed; the same seed and line number give the same sample")
+    well_formed_trees: bool = setting(
+        False, "of a parser: search only among well-formed trees; false: repair other outputs"
+    )
     average_checkpoints: Count = setting(5, "newest checkpoints averaged to translate")
     batch_tokens: Count | None = setting(
         None,
@@ -557,9 +560,6 @@ def load_config(path_or_preset: str, overrides: Iterable[str] = ()) -> Config:
     else:
         text = _preset_text(path_or_preset)
     tree = _parse_yaml(text, where=path_or_preset)
-    if isinstance(decode := tree.get("decode"), dict):
-        # A setting of earlier versions, which has no effect any more.
-        decode.pop("well_formed_trees", None)
     overrides = list(overrides)
     for override in overrides:
         _apply_override(tree, override)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,23 @@ StopRule = Literal["exact", "likely"]
 LOOKAHEAD = 3
 
 
+class TokenMask(Protocol):
+    """Which tokens may follow in the hypotheses of one sentence.
+
+    A hypothesis has a state, of any type, which is never changed: the hypotheses that continue it
+    share it.
+    """
+
+    def start(self) -> Any:
+        """The state of a hypothesis without tokens."""
+
+    def advance(self, state: Any, token: int) -> Any:
+        """The state after one more token, which was allowed; EOS never comes here."""
+
+    def allowed(self, state: Any) -> Array:
+        """(V,): whether each token may follow."""
+
+
 @dataclass(frozen=True)
 class Constraints:
     """Constraints on outputs; the reported probabilities are still the model's.
@@ -31,6 +48,8 @@ class Constraints:
         min_length: minimum number of tokens before EOS.
         no_repeat_ngram: no n-gram of this size occurs twice in an output; 0 allows all.
         prefixes: per sentence, the tokens that the output begins with; None for no prefix.
+        masks: per sentence, which tokens may follow, regardless of the other constraints; None to
+            allow all.
         forbidden: tokens that are in no output but as a part of its prefix, where they are certain:
             their log-probability is 0, because the model has no choice.
     """
@@ -38,6 +57,7 @@ class Constraints:
     min_length: int = 0
     no_repeat_ngram: int = 0
     prefixes: Sequence[Sequence[int]] | None = None
+    masks: Sequence[TokenMask] | None = None
     forbidden: Sequence[int] = ()
 
 

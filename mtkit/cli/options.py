@@ -368,6 +368,13 @@ whole_lines_option = search_option(
     " published scores are.",
 )
 
+well_formed_option = parsing_option(
+    "--well-formed/--no-well-formed",
+    "well_formed_trees",
+    default=None,
+    help="Search only among well-formed trees, so that none needs to be repaired.",
+)
+
 device_option = hardware_option(
     "--device [auto|cpu|cuda]",
     default="auto",

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 @shared.scored_runs_option
 @shared.checkpoint_option
 @shared.beam_options
+@shared.well_formed_option
 @shared.hardware_options
 def score_trees(
     paths: tuple[Path, ...],
@@ -63,9 +64,8 @@ def score_trees(
     A line without a tree of its sentence counts as a flat tree. TREES may be -, standard input.
     """
     if paths:
-        shared.refuse_given(
-            scored_texts.TRANSLATING, "cannot be combined with TREES, which are given"
-        )
+        translating = [*scored_texts.TRANSLATING, "well_formed_trees"]
+        shared.refuse_given(translating, "cannot be combined with TREES, which are given")
         scored_texts.refuse_analysis(paths)
         if gold_path is None:
             raise click.UsageError("TREES requires --reference, a file of gold trees")

@@ -183,6 +183,7 @@ _CHECKS = ("is_checked", "findings_path", "reject", "reject_kinds", "below", "th
     help="Of a parser: the input is words separated by spaces, as in the treebank. Default: plain"
     " text, which is split into words.",
 )
+@shared.well_formed_option
 @shared.hardware_options
 def translate(
     words: tuple[str, ...],
@@ -395,7 +396,9 @@ def _check_task(run: Run) -> None:
             of_translations.append("format_")
         shared.refuse_given(of_translations, f"is for translations, and {run.path} is a parser")
     else:
-        shared.refuse_given(["tokenized"], f"requires a parser, unlike {run.path}")
+        shared.refuse_given(
+            ["tokenized", "well_formed_trees"], f"requires a parser, unlike {run.path}"
+        )
 
 
 # ---------------------------------------------------------------------------------------------

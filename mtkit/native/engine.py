@@ -117,6 +117,7 @@ class NativeModel:
 
         Args:
             sentences: ids, each sentence ended by EOS.
+            search: without masks, which are for searches in Python.
             beam_size: W, hypotheses kept per sentence; 1 is greedy search.
             n_best: at most W.
             rank_cut_off: whether hypotheses at the length limit are ranked among the finished ones.

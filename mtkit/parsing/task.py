@@ -7,7 +7,10 @@ translation; what differs for parsing is in `parser`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from mtkit.search_settings import TokenMask
 
 
 class Task:
@@ -43,3 +46,13 @@ class Task:
             names.append("chrf++")
         scores = {name: score(results, [references], metric=name, interval=True) for name in names}
         return {name: (value.value, value.interval) for name, value in scores.items()}
+
+    def token_masks(
+        self, words: Sequence[int], limits: Sequence[int]
+    ) -> Sequence[TokenMask] | None:
+        """Masks that keep the search to well-formed results; None if there is no such rule.
+
+        They are for the numbers of words of the sentences, and the most tokens of each output, with
+        EOS.
+        """
+        return None

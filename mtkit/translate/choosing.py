@@ -76,6 +76,7 @@ def choose(
         (not_available != "", not_available, "PyTorch", "PyTorch"),
         (n_runs > 1, "several runs need PyTorch", "native", "PyTorch"),
         (has_terms, "a glossary needs PyTorch", "native", "PyTorch"),
+        (config.well_formed_trees, "well-formed trees need PyTorch", "native", "PyTorch"),
         (True, "", "native", "native"),
     ]
     _, reason, model, search = next(row for row in table if row[0])

@@ -221,7 +221,7 @@ class Backend:
             EOS_ID,
             self.config.length_penalty,
             self.config.length_penalty_form,
-            self._constraints(sentences),
+            self._constraints(sentences, limits),
             stop="likely" if self.config.stop == "likely" else "exact",
         )
 
@@ -232,11 +232,16 @@ class Backend:
 
         return TermEncoder(self.tokenizer)
 
-    def _constraints(self, sentences: Sequence[Sentence]) -> Constraints:
+    def _constraints(self, sentences: Sequence[Sentence], limits: Sequence[int]) -> Constraints:
+        config, masks = self.config, None
+        if config.well_formed_trees:
+            words = [len(sentence.words) for sentence in sentences]
+            masks = self._runs.task.token_masks(words, limits)
         return Constraints(
-            self.config.min_length,
-            self.config.no_repeat_ngram,
+            config.min_length,
+            config.no_repeat_ngram,
             [sentence.prefix for sentence in sentences],
+            masks,
             # Only a source has tags.
             forbidden=self.tokenizer.tag_ids,
         )

@@ -146,6 +146,7 @@ def test_another_encoding_and_malformed_gold_trees_are_refused_by_line(files: Pl
         ([*FILES[1:], "--reference", "found.trees"], "--reference: give one reference, not 2"),
         (["found.trees"], "TREES requires --reference"),
         (["--reference", "gold.trees"], "--reference requires TREES"),
+        ([*FILES[1:], "--well-formed"], "--well-formed cannot be combined with TREES"),
         ([*FILES[1:], "--paired"], "--paired requires two or more files or --run"),
         ([*FILES[1:], "gold.trees", "--sentence"], "--sentence requires one system"),
     ],
@@ -161,6 +162,8 @@ def test_a_parser_is_scored_on_its_test_or_validation_trees(place, parser, untra
     assert cells(outcome.out, "all")[0] == "20"
     (system,) = json.loads(place.mtkit(*score, "--split", "valid", "--json").out)["systems"]
     assert system["repaired"] > 0
+    (system,) = json.loads(place.mtkit(*score, "--well-formed", "--json").out)["systems"]
+    assert (system["repaired"], system["failures"]) == (0, 0)
     assert "is data for translation" in place.refused(*score, "--data", tiny_data.path)
     error = place.refused(*score, "--run", untrained.path)
     assert f"{untrained.path}: translates, and mtkit score-trees takes parsers" in error

@@ -23,8 +23,8 @@ OTHER: dict[str, Any] = {
     "forbidden": [10],
     "stop": "likely",
 }
-# The native engine uses no GPU.
-PYTHON_ONLY = {"device"}
+# Only searches in Python have masks, and the native engine uses no GPU.
+PYTHON_ONLY = {"masks", "device"}
 PLAIN = SearchSettings([5], bos_id=2, eos_id=3, alpha=0.6, constraints=Constraints())
 
 

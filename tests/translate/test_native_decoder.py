@@ -192,19 +192,23 @@ def test_pytorch_says_that_it_has_one_process_and_how_several_gpus_are_used(
     assert all("one job for each with --shard I/N" in line for line in caplog.messages)
 
 
-@pytest.mark.parametrize("what", ["ensemble", "glossary"])
-def test_searches_in_python_find_the_same_with_steps_of_the_native_engine(untrained, what):
+@pytest.mark.parametrize("what", ["ensemble", "glossary", "parser"])
+def test_searches_in_python_find_the_same_with_steps_of_the_native_engine(
+    untrained: Run, parser: Run, what: str
+):
     if reason := available():
         pytest.skip(reason)
-    run: Any = {"ensemble": [untrained, untrained], "glossary": untrained}
+    run: Any = {"ensemble": [untrained, untrained], "glossary": untrained, "parser": parser}
     lines = [*numbers(20), "nine " * 30]
     glossary = Glossary({"one": "eins", "nine": "zwei"}) if what == "glossary" else None
     found = {}
     for engine in ("auto", "torch"):
+        config = parser.config if what == "parser" else untrained.config
+        changes = {"engine": engine, "well_formed_trees": what == "parser"}
         with Translator.load(
             run[what],
             device="cpu",
-            config=untrained.config.decode.model_copy(update={"engine": engine}),
+            config=config.decode.model_copy(update=changes),
             glossary=glossary,
         ) as translator:
             assert translator.engine.startswith("native") == (engine == "auto")

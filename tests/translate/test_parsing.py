@@ -1,5 +1,6 @@
 """A parser: sentences in, trees out, one per line, over exactly the words of the sentence."""
 
+import json
 import re
 from pathlib import Path
 
@@ -43,9 +44,24 @@ def test_each_line_gives_one_tree_over_exactly_its_words(place, at, tree_data):
     assert re.search(r"repaired \d+ of 23 trees", outcome.err)
 
 
+@pytest.mark.parametrize("more", [[], ["--beam-size", "1"], ["--sample"], ["--nbest", "3"]])
+def test_a_search_among_well_formed_trees_needs_no_repair(
+    place: Place, at: list[str], tree_data: PreparedData, more: list[str]
+):
+    given = "\n".join(tree_data.text("test")[0]).encode()
+    command = ["translate", *at, "--json", "--tokenized", *more]
+    plain = place.mtkit(*command, stdin=given)
+    masked = place.mtkit(*command, "--well-formed", stdin=given)
+    for outcome, is_any in ((plain, True), (masked, False)):
+        trees = [
+            one for line in outcome.out.splitlines() for one in json.loads(line)["translations"]
+        ]
+        assert any(tree["repaired"] for tree in trees) == is_any
+
+
 def test_a_tree_does_not_depend_on_its_batch(parser: Run, tree_data: PreparedData):
     lines = tree_data.text("test")[0]
-    config = parser.config.decode.model_copy(update={"beam_size": 5})
+    config = parser.config.decode.model_copy(update={"well_formed_trees": True, "beam_size": 5})
     with Translator.load(parser, config=config, device="cpu", tokenized=True) as translator:
         together = list(translator.translate(lines))
         assert [next(translator.translate([line])) for line in lines] == together
@@ -76,21 +92,24 @@ def test_options_of_translations_are_refused_for_a_parser_and_the_other_way_roun
     for options in (["--alignments"], ["--split-sentences"], ["--format", "html"]):
         assert "is for translations" in place.refused("translate", *at, *options)
     plain = ["translate", "--run", untrained.path]
-    assert "requires a parser" in place.refused(*plain, "--tokenized")
+    for option in ("--tokenized", "--well-formed", "--no-well-formed"):
+        assert "requires a parser" in place.refused(*plain, option)
     files = place.write("a", "a\n"), place.write("b", "b\n")
     assert "is a parser" in place.refused("align", *at, *files)
 
 
-def test_a_given_tree_has_the_log_probability_of_its_linearised_text(parser, tree_data):
-    lines, golds = (side[:5] for side in tree_data.text("test")[:2])
-    with Translator.load(parser, device="cpu", tokenized=True) as translator:
-        scored = list(translator.score_given(lines, golds))
+def test_a_given_tree_has_the_log_probability_that_the_search_gave_it(
+    parser: Run, tree_data: PreparedData
+):
+    lines = tree_data.text("test")[0][:5]
+    config = parser.config.decode.model_copy(update={"well_formed_trees": True})
+    with Translator.load(parser, config=config, device="cpu", tokenized=True) as translator:
+        found = [best for (best,) in translator.translate_nbest(lines, n_best=1)]
+        scored = list(translator.score_given(lines, [best.text for best in found]))
         with pytest.raises(MtkitError, match="trees, line 1: unbalanced"):
             list(translator.score_given(["a"], ["(S (XX a)"]))
-    texts = [linearise(tree, tags=True) for tree in parse_trees(golds, name="golds")]
-    with Translator.load(parser, device="cpu", linearised=True) as translator:
-        for one, again in zip(scored, translator.score_given(lines, texts), strict=True):
-            assert one.log_prob == pytest.approx(again.log_prob, abs=1e-4)
+    for best, again in zip(found, scored, strict=True):
+        assert best.log_prob == pytest.approx(again.log_prob, abs=1e-4)
 
 
 def test_a_linearised_parser_returns_what_the_trees_are_restored_from(parser, tree_data):

@@ -160,7 +160,7 @@ def test_more_hypotheses_than_the_beam_holds_are_refused():
 def constrained(
     constraints: Constraints, *, width: int, limit: int = 6, vocab: int = 5
 ) -> list[list[Hypothesis]]:
-    tables = list(range(len(constraints.prefixes or range(10))))
+    tables = list(range(len(constraints.prefixes or constraints.masks or range(10))))
     options = {"limit": limit, "alpha": 0.6, "vocab": vocab, "constraints": constraints}
     return search(tables, width=width, **options)[0]
 
@@ -205,6 +205,31 @@ def test_no_ngram_comes_twice(n: int):
     assert any(repeats(best.tokens) for (best,) in free)
     held = constrained(Constraints(min_length=4 - n, no_repeat_ngram=n), **least)
     assert not any(repeats(best.tokens) for (best,) in held)
+
+
+class Rising:
+    """A mask of sequences in which no token is smaller than the one before it."""
+
+    def start(self) -> int:
+        return 0
+
+    def advance(self, state: int, token: int) -> int:
+        assert token >= state
+        return token
+
+    def allowed(self, state: int) -> np.ndarray:
+        ids = np.arange(5)
+        return (ids >= state) | (ids == EOS)
+
+
+def test_a_mask_leaves_the_best_of_what_it_allows() -> None:
+    masks = Constraints(masks=[Rising() for _ in range(6)])
+    for width in (1, 81):
+        for table, (best,) in enumerate(constrained(masks, width=width, limit=4)):
+            assert list(best.tokens) == sorted(best.tokens)
+            if width > 1:
+                wanted = best_of(table, lambda tokens: list(tokens) == sorted(tokens), 5)
+                assert (best.tokens, best.score) == wanted
 
 
 @pytest.mark.parametrize("V", [130, 128 * 8, 5_003])

@@ -97,6 +97,9 @@ class Torch(Backend):
         path, longest = self.config.gpu_path, max(settings.max_lengths)
         if path == "plain" or (path == "auto" and self.device_type == "cpu"):
             return 1
+        # Masks need the host in every step.
+        if settings.constraints is not None and settings.constraints.masks is not None:
+            return 1
         for model in self.models:
             if model.config.positions != "learned":
                 # The table is made on the host when it is too short.

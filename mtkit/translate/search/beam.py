@@ -164,7 +164,7 @@ def beam_search(
             next_RV = step(tokens_BW.reshape(-1)[rows], rows, cache)
             choice = chooser.choose(next_RV, rows, log_probs_BW, done)
             log_probs_BW, tokens_BW, parents_BW, *_ = choice
-            chooser.constrainer.advance(parents_BW, tokens_BW, done)
+            chooser.constrainer.advance(parents_BW, tokens_BW, log_probs_BW > -torch.inf, done)
             cache.reorder(parents_BW)
             history.append(choice)
             done += 1

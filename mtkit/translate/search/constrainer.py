@@ -1,4 +1,7 @@
-"""Applies constraints to the log-probabilities of the next tokens, on the device of the model."""
+"""Applies constraints to the log-probabilities of the next tokens in a search.
+
+It stays on the device of the model, except for token masks, which are computed on the host.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +32,9 @@ class Constrainer:
         # (B, W, T): the tokens of every hypothesis; only for n-grams.
         longest = max(settings.max_lengths, default=0) if self._n else 0
         self._tokens = self._prefixes.new_zeros(B, slots, longest)
+        self._masks = list(constraints.masks or ())
+        # Per sentence and slot, the state in its mask.
+        self._states = [[mask.start()] * slots for mask in self._masks]
 
     def forbid(self, log_probs_RV: Tensor, rows: Tensor, done: int) -> None:
         """Forbid tokens after `done` ones, in place, for the slots `rows` (R,) among B·W."""
@@ -50,6 +56,11 @@ class Constrainer:
         if forces:
             kept = torch.where(is_forced, kept, log_probs_RV.gather(1, wanted))
             log_probs_RV.masked_fill_(is_forced, -torch.inf).scatter_(1, wanted, kept)
+        if self._masks:
+            hypotheses = [divmod(row, self._slots) for row in rows.tolist()]
+            allowed = [self._masks[b].allowed(self._states[b][w]) for b, w in hypotheses]
+            forbidden_RV = ~torch.from_numpy(np.stack(allowed)).to(log_probs_RV.device)
+            log_probs_RV.masked_fill_(forbidden_RV, -torch.inf)
 
     def _forbid_repeats(self, log_probs_RV: Tensor, tokens_RT: Tensor) -> None:
         """Forbid the tokens that earlier followed the n - 1 newest ones."""
@@ -64,15 +75,33 @@ class Constrainer:
         excluded.masked_fill_(repeated, -torch.inf)
         log_probs_RV.scatter_add_(1, followers, excluded)
 
-    def advance(self, parents_BW: Tensor | None, tokens_BW: Tensor, done: int) -> None:
-        """Hypotheses continue those of the parents, or their own, which had `done` tokens."""
+    def advance(
+        self, parents_BW: Tensor | None, tokens_BW: Tensor, live_BW: Tensor, done: int
+    ) -> None:
+        """The hypotheses in live slots continue those of the parents, which had `done` tokens.
+
+        Without parents, each continues that in its own slot.
+        """
         if self._n:
             if parents_BW is not None:
                 rows = parents_BW.unsqueeze(-1).expand_as(self._tokens)
                 self._tokens = self._tokens.gather(1, rows)
             self._tokens[:, :, done] = tokens_BW
+        if self._masks:
+            before, tokens = self._states, tokens_BW.tolist()
+            parents = [range(self._slots)] * len(tokens)
+            if parents_BW is not None:
+                parents = parents_BW.tolist()
+            self._states = [list(states) for states in before]
+            for b, w in live_BW.nonzero().tolist():
+                state = before[b][parents[b][w]]
+                self._states[b][w] = self._masks[b].advance(state, tokens[b][w])
 
     def select(self, sentences: Tensor) -> None:
         """Keep these sentences."""
         self._prefixes = self._prefixes[sentences]
         self._tokens = self._tokens[sentences]
+        if self._masks:
+            kept = sentences.tolist()
+            self._masks = [self._masks[b] for b in kept]
+            self._states = [self._states[b] for b in kept]

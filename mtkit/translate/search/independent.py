@@ -83,7 +83,7 @@ def decode_independently(
             steps += [newest_BW, gains_BW]
             live_BW = (gains_BW > -torch.inf) & (newest_BW != settings.eos_id)
             live_BW &= (limits_B > done + 1).unsqueeze(1)
-            constrainer.advance(None, newest_BW, done)
+            constrainer.advance(None, newest_BW, live_BW, done)
             done += 1
         live_B = live_BW.any(1)
         live, *arrays = to_host([live_B.long(), *steps])

@@ -1,0 +1,67 @@
+"""Search for well-formed trees: nothing that is none is allowed, and everything that is one."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from mtkit.base.errors import MtkitError
+from mtkit.data import PreparedData
+from mtkit.parsing.parser import BracketTokens, TreeMask
+from mtkit.parsing.trees import linearise, parse_trees, restore
+from mtkit.tokenizer import EOS_ID
+
+
+@pytest.fixture(scope="module")
+def brackets(tree_data: PreparedData) -> BracketTokens:
+    return BracketTokens(tree_data.tokenizers().tgt)
+
+
+@pytest.mark.parametrize("words", [1, 2, 7])
+@pytest.mark.parametrize("spare", [3, 8, 40])
+def test_whatever_a_mask_allows_is_a_tree_over_the_words_within_the_limit(
+    brackets: BracketTokens, tree_data: PreparedData, words: int, spare: int
+):
+    random.seed(words * spare)
+    tokenizer = tree_data.tokenizers().tgt
+    sentence = [f"w{place}" for place in range(words)]
+    for _ in range(50):
+        mask = TreeMask(brackets, words=words, limit=words + spare)
+        state, tokens = mask.start(), []
+        while True:
+            token = random.choice(mask.allowed(state).nonzero()[0].tolist())
+            if token == EOS_ID:
+                break
+            tokens.append(token)
+            state = mask.advance(state, token)
+        assert len(tokens) < words + spare
+        text = tokenizer.decode(tokens)
+        found = restore(text, sentence)
+        assert not found.repaired
+        assert linearise(found.tree, tags=True) == text
+
+
+def test_a_mask_allows_every_tree_of_the_treebank(brackets: BracketTokens, tree_data: PreparedData):
+    tokenizer = tree_data.tokenizers().tgt
+    for tree in parse_trees(tree_data.text("test")[1], name="test"):
+        tokens = tokenizer.encode(linearise(tree, tags=True))
+        mask = TreeMask(brackets, words=len(tree.words), limit=len(tokens) + 1)
+        state = mask.start()
+        for token in tokens:
+            assert mask.allowed(state)[token]
+            state = mask.advance(state, token)
+        assert mask.allowed(state).nonzero()[0].tolist() == [EOS_ID]
+
+
+def test_a_vocabulary_without_whole_brackets_is_refused(tiny_data: PreparedData):
+    with pytest.raises(MtkitError, match=r"decode.well_formed_trees: .* tgt_vocab_size"):
+        BracketTokens(tiny_data.tokenizers().tgt).check(needed_by="decode.well_formed_trees")
+
+
+def test_a_single_word_needs_no_phrase(brackets: BracketTokens):
+    mask = TreeMask(brackets, words=1, limit=2)
+    allowed = mask.allowed(mask.start()).nonzero()[0].tolist()
+    assert sorted(allowed) == sorted(brackets.words)
+    tags = {"NN", "NNP", "VBZ", "JJ", "DT", "IN", ",", "."}
+    assert tags <= set(brackets.words.values())
