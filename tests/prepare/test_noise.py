@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.prepared import prepare_trees
+from support.runs import contents
 
 from mtkit.base.errors import MtkitError
 from mtkit.cli import tables
@@ -325,6 +326,16 @@ def test_a_noise_that_no_pair_can_have_is_said(
     report = prepare(tiny_text, tmp_path / "out", "noise.punctuation=1")
     assert report.noise == {"punctuation": 0}
     assert "noise.punctuation: no training pair got it" in caplog.text
+
+
+def test_noise_does_not_depend_on_the_number_of_processes(
+    tiny_text: TinyText, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("mtkit.prepare.passes.BLOCK", 30)
+    noise = {"case": 0.2, "title": 0.2, "typos": 0.4}
+    for workers in (1, 2):
+        prepare(tiny_text, tmp_path / str(workers), workers=workers, noise=noise)
+    assert contents(tmp_path / "1") == contents(tmp_path / "2")
 
 
 def test_trees_have_no_noise(tree_files: dict[str, Path], tmp_path: Path):
