@@ -67,9 +67,7 @@ class Checkpoint:
     def load_weights(self) -> Tensors:
         """The model's tensors, on the CPU.
 
-        Raises:
-            MtkitError: if a file of the checkpoint is missing, truncated or was changed, or a
-                weight is not finite.
+        `MtkitError` if a file of the checkpoint is missing or was changed, or a weight not finite.
         """
         weights = self._load(_MODEL)
         for name, tensor in weights.items():

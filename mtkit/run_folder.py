@@ -129,12 +129,9 @@ class Run:
     @staticmethod
     @contextlib.contextmanager
     def lock(path: Path) -> Iterator[FileLock]:
-        """Lock a run folder for training; it is created if needed.
+        """Lock a run folder for training; it is created if needed, and removed if it stays empty.
 
-        A folder that was created here and is still empty at the end is removed.
-
-        Raises:
-            MtkitError: if another process trains in it, naming process, host and time.
+        `MtkitError` if another process trains in it, naming process, host and time.
         """
         made = [folder for folder in (path, *path.parents) if not folder.exists()]
         try:
@@ -299,11 +296,16 @@ class Run:
         folder = self.path / CHECKPOINTS
         paths = folder.iterdir() if folder.is_dir() else ()
         steps = [(path, step_of(path.name)) for path in paths]
-        saved = [self.checkpoint(path, step) for path, step in steps if step is not None]
+        saved = [
+            Checkpoint(path, step, self.manifest.identity)
+            for path, step in steps
+            if step is not None
+        ]
         return sorted(saved, key=lambda checkpoint: checkpoint.step)
 
-    def checkpoint(self, path: Path, step: int) -> Checkpoint:
-        """The checkpoint in a folder, which a shared file system may not list yet."""
+    def checkpoint(self, step: int) -> Checkpoint:
+        """The checkpoint of a step, which may not be there, or not be listed yet."""
+        path = self.path / CHECKPOINTS / checkpoint_name(step)
         return Checkpoint(path, step, self.manifest.identity)
 
     def best(self, among: Sequence[Checkpoint] | None = None) -> Checkpoint | None:
@@ -343,7 +345,7 @@ class Run:
                 averages only while it is the newest.
         """
         self.check_held()
-        saved = self.checkpoint(self.path / CHECKPOINTS / checkpoint_name(step), step)
+        saved = self.checkpoint(step)
         saved.write(weights, optimizer, state, extra=extra)
         return saved
 
@@ -366,12 +368,9 @@ class Run:
     def chosen(self, which: str | None) -> list[Checkpoint]:
         """The selected checkpoint, or the checkpoints to average.
 
-        Args:
-            which: `last`, `best`, a step, or `average:N` for the mean of the N newest; None is
-                the average of `decode.average_checkpoints`, or of all if there are fewer.
-
-        Raises:
-            MtkitError: if there is no such checkpoint.
+        `which` is `last`, `best`, a step, or `average:N` for the mean of the N newest; None is the
+        average of `decode.average_checkpoints`, or of all if there are fewer. Raises `MtkitError`
+        if there is no such checkpoint.
         """
         saved = self.checkpoints()
         if not saved:

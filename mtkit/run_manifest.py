@@ -67,11 +67,8 @@ class OldIdsOfSides(Record):
 class ImportRecord(Record):
     """The record of `mtkit import`.
 
-    Attributes:
-        source: the name of the model on the hub, or of its folder or file.
-        commit: on the hub.
-        licence, citations: of the model, from its card; citations are BibTeX.
-        subwords: where they were, if an export can restore that.
+    `source` is the name of the model on the hub, or of its folder or file; `citations` are BibTeX;
+    `subwords` are where they were, if an export can restore that.
     """
 
     source: str
@@ -112,13 +109,10 @@ class DataOrigin(Record):
 
 
 class Initialisation(Record):
-    """The weights that a run was started from.
+    """The weights that a run was started from: of which run, and of which checkpoints, in words.
 
-    Attributes:
-        run: name of the run that they belong to; its path, in older manifests.
-        weights: which of its checkpoints, in words.
-        data: name of the data that they were trained on.
-        licence: of the model, if it was imported.
+    `run` is a path in older manifests; `data` is what they were trained on; an imported model has a
+    `licence`.
     """
 
     run: FileName

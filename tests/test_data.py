@@ -84,12 +84,6 @@ def test_other_returns_are_not_warned_of(
     assert caplog.records == []
 
 
-def test_a_very_long_line_is_one_line(tmp_path: Path):
-    file = tmp_path / "text"
-    file.write_bytes(b"a" * 3_000_000 + b"\nb\n")
-    assert [len(line) for line in read_lines(file)] == [3_000_000, 1]
-
-
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\r"))))
 def test_lines_that_are_written_come_back(lines: list[str]):
     stream = [f"{line}\n".encode() for line in lines]
@@ -302,15 +296,6 @@ def test_an_error_while_writing_leaves_nothing(error: BaseException, tmp_path: P
     with pytest.raises((KeyboardInterrupt, MtkitError, ValueError)):
         write(tmp_path / "data", broken())
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("error", "words"),
-    [(OSError(28, "No space left on device"), "No space left"), (OSError("a reason"), "a reason")],
-)
-def test_a_system_error_is_reported_with_its_message(error: OSError, words: str, tmp_path: Path):
-    with pytest.raises((MtkitError, OSError), match=words), create_prepared(tmp_path / "data"):
-        raise error
 
 
 def test_force_replaces_the_folder_as_a_whole(tmp_path: Path):

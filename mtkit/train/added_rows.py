@@ -75,9 +75,8 @@ class AddedRows:
         if characters:
             shown = " ".join(characters[:_SHOWN]) + " …" * (len(characters) > _SHOWN)
             tags.append(f"{len(characters)} characters from what they were spelled with ({shown})")
-        if not words:
-            return cls(starts, "")
-        return cls(starts, f"{len(words)} rows added to the embedding: {'; '.join(tags)}")
+        text = f"{len(words)} rows added to the embedding: {'; '.join(tags)}"
+        return cls(starts, text if words else "")
 
     def add_to(self, weights: Tensors) -> None:
         """Add the rows to the weights of a model."""

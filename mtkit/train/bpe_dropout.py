@@ -94,9 +94,7 @@ class BpeDropout:
     ) -> tuple[IntArray, npt.NDArray[np.bool_]]:
         """Merge the letters (N,) of all words to subwords, by random numbers (N,).
 
-        Returns:
-            (N,): the subwords, each at the position of its first letter; and (N,): whether there
-            is one at each position.
+        The subwords (N,) are at the positions of their first letters, and the flags (N,) say where.
         """
         pieces, left = letters.copy(), np.ones(len(letters), bool)
         begins = self._begins_word[letters]

@@ -34,12 +34,10 @@ class _Position(Record):
 
 
 class TrainingCost(BaseModel, extra="forbid", strict=True):
-    """The cost of a run so far.
+    """The cost of a run so far: target tokens, and floating-point operations counted for them.
 
-    Attributes:
-        tokens: target tokens trained on, each counted as often as it was seen.
-        flops: floating-point operations counted for them.
-        seconds: time in updates, without validation and saving.
+    A token counts as often as it was seen. `seconds` are those in updates, without validation and
+    saving.
     """
 
     tokens: Natural
@@ -117,17 +115,17 @@ def agreed_checkpoint(run: Run, workers: Workers) -> Saved:
         MtkitError: if every checkpoint is damaged, if a newer version wrote one, or if a worker
             cannot read the chosen one.
     """
-    saved = workers.run_on_all_ranks(
-        lambda: newest_whole_checkpoint(run) if workers.is_rank_zero else None
-    )
-    # By its relative path, because the run folder may have another path on another machine.
-    chosen = workers.gather(saved and (saved[0].step, str(saved[0].path.relative_to(run.path))))[0]
-    if chosen is None:
+    saved: Saved | None = None
+
+    def choose() -> int | None:
+        nonlocal saved
+        saved = newest_whole_checkpoint(run)
+        return saved and saved[0].step
+
+    step = workers.of_rank_zero(choose)
+    if step is None:
         raise MtkitError(f"{run.path}: all checkpoints are damaged; start over with --restart")
-    step, path = chosen
-    return workers.run_on_all_ranks(
-        lambda: saved or read_checkpoint(run.checkpoint(run.path / path, step))
-    )
+    return workers.run_on_all_ranks(lambda: saved or read_checkpoint(run.checkpoint(step)))
 
 
 def set_aside_after(run: Run, step: int) -> list[str]:
@@ -146,10 +144,7 @@ def set_aside_after(run: Run, step: int) -> list[str]:
 def prune(run: Run) -> None:
     """Delete the checkpoints that `train.keep_checkpoints` and similar settings do not keep.
 
-    A checkpoint with a damaged state is kept: it may be the best.
-
-    Raises:
-        MtkitError: if a checkpoint cannot be deleted.
+    One with a damaged state is kept: it may be the best. `MtkitError` if one cannot be deleted.
     """
     run.check_held()
     settings = run.config.train
@@ -169,10 +164,7 @@ def check_disk(path: Path, saved_bytes: int, *, replaces: bool) -> str:
     """The size of a checkpoint, and the room on the disk of a run folder, in words.
 
     `saved_bytes` is the size of the tensors of a checkpoint; `replaces` is whether those that are
-    there will be deleted.
-
-    Raises:
-        MtkitError: if there is not even room for one.
+    there will be deleted. Raises `MtkitError` if there is not even room for one.
     """
     with naming_file(path):
         there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
@@ -196,10 +188,8 @@ class CheckpointWriter(AbstractContextManager["CheckpointWriter"]):
     """Saves checkpoints of a run in its own thread, one after the other.
 
     It must be given copies, because training continues meanwhile. As a context manager it waits
-    for the current save before it ends, also after an exception.
-
-    Args:
-        reports: whether to report, if training is stopped at once, from where it can resume.
+    for the current save before it ends, also after an exception. If training is stopped at once, it
+    says with `reports` from where it can resume.
     """
 
     def __init__(self, run: Run, *, reports: bool = False) -> None:
@@ -241,11 +231,8 @@ class CheckpointWriter(AbstractContextManager["CheckpointWriter"]):
     def settle(self, *, wait: bool = True) -> None:
         """Wait for the running save; without `wait`, only check whether it has ended.
 
-        A failed save, for example because the disk is full, is reported as a warning, and training
-        continues: there will be another save.
-
-        Raises:
-            MtkitError: if a second save in a row failed, and the run has no checkpoint at all.
+        A failed save is reported as a warning, and training continues: there will be another one.
+        `MtkitError` if a second in a row failed, and the run has no checkpoint at all.
         """
         if self._saving is not None and (wait or self._saving[1].done()):
             self._report_end()
@@ -268,11 +255,7 @@ class CheckpointWriter(AbstractContextManager["CheckpointWriter"]):
         return self._run.last_good()
 
     def finish(self) -> None:
-        """Wait for the last checkpoint of a run.
-
-        Raises:
-            MtkitError: if it was not saved.
-        """
+        """Wait for the last checkpoint of a run; `MtkitError` if it was not saved."""
         if self._saving is None:
             return
         step, saving = self._saving

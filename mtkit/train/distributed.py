@@ -99,8 +99,7 @@ class Workers:
     def run_on_all_ranks(self, action: Callable[[], T]) -> T:
         """The local result of the action, after it has succeeded on all workers.
 
-        Raises:
-            MtkitError: the same one on all workers, naming those where the action raised one.
+        An `MtkitError` is raised on all workers, naming those where the action raised one.
         """
         if self.world_size == 1:
             return action()
@@ -174,19 +173,14 @@ class StopAgreement:
     """The agreement of the workers whether to stop after an update: a signal may reach only one.
 
     A single worker decides after every update. Several communicate only after as many updates as
-    take about a second, so that even updates that become twice as slow end within two. Before and
-    after an update that something long follows, they communicate too.
-
-    Args:
-        every: after how many updates something long follows, such as a validation; several numbers.
+    take about a second, so that even updates that become twice as slow end within two; and before
+    and after something long, such as a validation, which follows `every` so many updates.
     """
 
     def __init__(
         self, workers: Workers, every: Sequence[int], *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._workers = workers
-        self._pauses = every
-        self._clock = clock
+        self._workers, self._pauses, self._clock = workers, every, clock
         self._agreed_at = clock()
         # Updates since the last agreement, and from one to the next.
         self._updates, self._interval = 0, 1
@@ -328,10 +322,7 @@ class StallError(MtkitError):
 
 
 def what_happened(message: str, rank: int) -> str:
-    """The part of an error that is the same on all workers that have it.
-
-    The rest may differ: one worker may still write the checkpoint that another does not see yet.
-    """
+    """The part of an error that is the same on all workers; they may see other checkpoints."""
     return message.partition(";")[0].replace(f" on worker {rank}", "")
 
 

@@ -60,9 +60,9 @@ def forecast(
 ) -> str:
     """The output of `--dry-run`: the full configuration as YAML, then the forecast as comments.
 
-    Builds the model, runs the largest batch, and measures the time of a few batches; writes
-    nothing. This is the work of one of `world_size` workers, with the whole model, in this process.
-    Only the disk of `run_path` is looked at; with `restart` its checkpoints are to be deleted.
+    Builds the model, runs the largest batch, and measures the time of a few batches, as one of
+    `world_size` workers with the whole model; writes nothing. Only the disk of `run_path` is looked
+    at; with `restart` its checkpoints are to be deleted.
     """
     worker_device = choose_device(device, tf32=config.train.tf32)
 
@@ -159,13 +159,9 @@ def forecast(
 
 
 def _measured_speeds(trainer: Trainer) -> tuple[list[float], int, float]:
-    """Target tokens per second of some updates, and of how many batches these updates were.
-
-    And the share of processor time in the time of all threads (`Meter.processor_share`).
-
-    After a first update, which is slower, they are whole ones if that is quick. Otherwise they are
-    of one batch, or of as many as it takes to use all threads.
-    """
+    """Target tokens per second of some updates, their batches, and the `processor_share`."""
+    # After a first update, which is slower, they are whole ones if that is quick. Otherwise they
+    # are of one batch, or of as many as it takes to use all threads.
     meter = Meter(trainer.cost)
     batches = chain.from_iterable(trainer.batches)
     number = -(-trainer.micro_batches.at_once // trainer.micro_batches.per_batch)

@@ -35,13 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class Losses(NamedTuple):
-    """The losses of an update.
-
-    Attributes:
-        translation: the sum over target tokens.
-        alignment: (2,), with guided alignment: its sum, and the number of target subwords of the
-            pairs with links.
-    """
+    """The losses of an update, summed over target tokens; `alignment` as in `GuidedAlignment`."""
 
     translation: Tensor
     alignment: Tensor | None
@@ -81,10 +75,7 @@ class Gradients:
     def start_threads(self) -> None:
         """Start the threads for several passes at a time, if there will be any.
 
-        Otherwise the first call of `add_up` does it.
-
-        Raises:
-            MtkitError: if the system allows no more threads.
+        Otherwise `add_up` does it. Raises `MtkitError` if the system allows no more threads.
         """
         at_once = self.micro_batches.at_once
         if at_once > 1 and (self._threads is None or self._threads.count != at_once):
@@ -103,13 +94,10 @@ class Gradients:
         """Add the gradients of the mean loss per target token to those of the model.
 
         Args:
-            own: the passes of this worker.
+            own: the passes of this worker, whose summed losses are returned.
             tokens: the target tokens of the update over all workers.
             retry: if passes do not fit in memory, compute them in smaller ones: packed passes, and
                 all with `train.device_batch_tokens: auto`, but not several at a time.
-
-        Returns:
-            The summed losses of the passes.
         """
         with bf16.weights_unchanged():
             if self.micro_batches.at_once > 1:
@@ -146,10 +134,7 @@ class Gradients:
         return replace(pass_, batch=batch, guidance=guidance)
 
     def losses(self, pass_: Pass) -> Losses:
-        """The losses of a pass, through which gradients can be computed.
-
-        Their backward pass sends the gradients to all workers.
-        """
+        """The losses of a pass, whose backward pass sends the gradients to all workers."""
         pass_ = pass_ if pass_.batch is not None else self.prepared(pass_)
         assert pass_.batch is not None
         if pass_.is_empty:
@@ -168,13 +153,10 @@ class Gradients:
         return self._loss(model, batch, label_smoothing=label_smoothing)
 
     def _in_halves_if_needed(self, own: Sequence[Pass], *, step: int, tokens: int) -> list[Losses]:
-        """As `_one_after_the_other`, again with half of each pass as long as memory runs out.
-
-        With `auto`, several workers all try again as soon as memory runs out on one of them. Then
-        nothing is sent before all have their gradients, so it is slower: workers usually send each
-        other the first gradients while they compute the others.
-        """
+        """As `_one_after_the_other`, again with half of each pass as long as memory runs out."""
         workers = self.workers
+        # With `auto`, all workers try again as soon as memory runs out on one. Then nothing is sent
+        # before all have their gradients; else the first are sent while others are computed.
         is_joint = self.settings.has_auto_tokens and workers.world_size > 1
         while True:
             self._is_sending, is_full = self.settings.fsdp, False
@@ -230,11 +212,8 @@ class Gradients:
         return self._threads.differentiate([partial(seeded_objective, pass_) for pass_ in own])
 
     def _seed(self, step: int, index: int) -> int:
-        """A 63-bit seed for the dropout of a pass.
-
-        It depends only on seed, step and index: a resumed run needs no random state, and it does
-        not matter which worker or thread computes a pass.
-        """
+        """A 63-bit seed for the dropout of a pass."""
+        # A resumed run needs no random state, and any worker or thread may compute a pass.
         numbers = np.random.SeedSequence((self.settings.seed, step, index))
         return int(numbers.generate_state(1, np.uint64)[0] >> 1)
 

@@ -59,9 +59,8 @@ class GuidedAlignment:
     ) -> tuple[Tensor, Tensor]:
         """The result of `compute`, a forward pass in this thread, and the loss of the guided head.
 
-        The latter is (2,): the summed cross-entropy of the weights of the head against `targets`,
-        (B, T, S) for each batch of the pass, and the number of target subwords that it is summed
-        over.
+        The latter is (2,): the summed cross-entropy of the head's weights against `targets`,
+        (B, T, S) of each batch, and the number of target subwords that it is summed over.
         """
         recorded: list[Tensor] = []
         before = _recorded.set(recorded)
@@ -78,10 +77,7 @@ class GuidedAlignment:
     def _record(
         self, attention: CrossAttention, args: tuple[Tensor, tuple[Tensor, Tensor], Mask]
     ) -> None:
-        """Note the logarithms (B, T, S) of the weights of the head in each batch, with gradients.
-
-        They are in float32 at least, and very low but finite where attention may not look.
-        """
+        """Note the log-weights (B, T, S) of the head in each batch; they are finite everywhere."""
         if (recorded := _recorded.get()) is None:
             return
         x, (keys, _), mask = args
@@ -99,15 +95,11 @@ class GuidedAlignment:
                 recorded.append(scores.log_softmax(-1))
 
     def targets(self, batch: Batch, pairs: SentencePairs, indices: IntArray) -> Tensor:
-        """What the head should attend to at each position of the decoder's input.
+        """What the head should attend to at each position of the decoder's input: (B, T, S).
 
         The subwords of a linked word attend to all subwords of its source words, in equal parts;
         the subwords of a word without links attend to EOS, because an alignment then gives the word
-        no partner.
-
-        Returns:
-            (B, T, S), on the CPU as the batch. Rows sum to 1, or to 0 at BOS, at padding, and in
-            a pair without any link.
+        no partner. Rows sum to 1, or to 0 at BOS, at padding, and in a pair without any link.
         """
         assert pairs.links is not None
         src_words, tgt_words = (
@@ -133,9 +125,6 @@ class GuidedAlignment:
 
 
 def _words(ids: Tensor, begins: Tensor, tags: Tensor) -> Tensor:
-    """The number of the word of each subword of (B, length) ids.
-
-    It is `length` for special ids, and for the tags of languages and of corpora.
-    """
+    """The number of the word of each of (B, length) ids; `length` for special ids and tags."""
     words = (begins[ids].cumsum(1) - 1).clamp_min(0)
     return words.masked_fill((ids <= UNK_ID) | torch.isin(ids, tags), ids.shape[1])

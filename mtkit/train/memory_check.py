@@ -27,10 +27,7 @@ log = logging.getLogger(__name__)
 def check_room(
     config: Config, data: PreparedData, device: torch.device, *, world_size: int
 ) -> MemoryForecast:
-    """Refuse, before anything is allocated, a model that is larger than the memory.
-
-    Returns:
-        What it needs.
+    """What a model needs; refuses, before anything is allocated, one larger than the memory.
 
     Raises:
         MtkitError: naming the needed and the available memory.

@@ -82,13 +82,9 @@ def memory_in_words(config: Config, sizes: tuple[int, int | None]) -> str:
 def memory_forecast(
     config: Config, sizes: tuple[int, int | None], device_type: str
 ) -> MemoryForecast:
-    """What one worker needs, if it computes one pass at a time.
+    """What one worker needs, if it computes one pass at a time; `sizes` as of `sizes_of`.
 
-    Args:
-        sizes: of the target vocabulary, and of that of the source if it has its own.
-
-    Raises:
-        MtkitError: if `train.freeze` or `train.lora_matrices` do not fit the model.
+    Raises `MtkitError` if `train.freeze` or `train.lora_matrices` do not fit the model.
     """
     settings, shape = config.train, config.model
     size, src_size = sizes
@@ -105,9 +101,8 @@ def memory_forecast(
     precision = settings.precision
     if precision == "auto":
         # GPUs have it since 2020.
-        precision = (
-            choose_precision("auto", torch.device("cpu")) if device_type == "cpu" else "bf16"
-        )
+        on_cpu = device_type == "cpu"
+        precision = choose_precision("auto", torch.device("cpu")) if on_cpu else "bf16"
     encoder, decoder, inner = _BYTES_OF_TOKEN[precision]
     layers = shape.encoder_layers + shape.decoder_layers
     of_token = shape.d_model * (encoder * shape.encoder_layers + decoder * shape.decoder_layers)

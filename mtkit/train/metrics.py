@@ -198,11 +198,7 @@ def _confidence(run: Run) -> list[tuple[str, Quality]]:
 
 
 def refresh_confidence(run: Run) -> bool:
-    """Write the page of a run again with what its checks say now; False if it has no page.
-
-    Raises:
-        MtkitError: if the page cannot be read or written.
-    """
+    """Write the page of a run again with what its checks say now; False if it has no page."""
     path = run.path / PAGE
     if not path.is_file():
         return False

@@ -38,11 +38,10 @@ Part = tuple[int, IntArray]
 
 @dataclass(frozen=True, eq=False)
 class Pass:
-    """What a worker computes in one forward and backward pass.
+    """What a worker computes in one forward and backward pass: one micro-batch, or a packed row.
 
     Attributes:
         index: among the passes of an update over all workers.
-        micro_batches: one, or several that are packed into one row.
         batch: of their pairs, on the device; None if it is not made yet.
         guidance: what the head of guided alignment should attend to, for each micro-batch.
     """
@@ -92,9 +91,7 @@ def padded_tokens(pairs: SentencePairs, indices: IntArray) -> int:
 def cut(batches: Sequence[IntArray], costs: Sequence[int], pieces: int) -> list[list[Part]]:
     """Divide an update into adjacent pieces, of which the most expensive is as cheap as possible.
 
-    Args:
-        batches: with at least one row together.
-        costs: of a row of each batch.
+    The batches have at least one row together; `costs` are of a row of each batch.
     """
     sizes = [len(batch) for batch in batches]
     widths = np.repeat(costs, sizes)
@@ -124,11 +121,10 @@ def cut(batches: Sequence[IntArray], costs: Sequence[int], pieces: int) -> list[
 
 
 def groups_of_threads(threads: int, number: int, *, at_most: int) -> int:
-    """The number of groups into which threads are divided, to compute a pass each.
+    """The most groups of threads, for a pass each, that leave threads idle a tenth of the time.
 
-    The largest number with which all threads are used, and are idle for at most a tenth
-    of the time: 4 threads in 4 groups need 3 rounds for 9 passes, and are idle in a quarter
-    of that time; in 2 groups they need 5 rounds, and are idle in a tenth.
+    4 threads in 4 groups need 3 rounds for 9 passes, and are idle in a quarter of that time; in 2
+    groups they need 5 rounds, and are idle in a tenth.
     """
     for groups in range(min(threads, number, at_most), 1, -1):
         rounds = -(-number // groups)
@@ -194,12 +190,10 @@ class MicroBatches:
         return int(max(self.pairs.src.lengths.max(), self.pairs.tgt.lengths.max()))
 
     def choose(self, batches: TokenBatches, world_size: int) -> None:
-        """Set `per_batch` so that every micro-batch fits and all workers have equally many.
+        """Set `per_batch` so that all micro-batches fit, and `at_once` for the threads of a CPU.
 
-        On the threads of a CPU, set `at_once` to as many as fit together.
-
-        Raises:
-            MtkitError: if the longest pair does not fit, or has more tokens than positions.
+        All workers have equally many. Raises `MtkitError` if the longest pair does not fit, or has
+        more tokens than positions.
         """
         limit, self._world_size = self._limit, world_size
         if self.longest > limit:

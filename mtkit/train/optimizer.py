@@ -34,10 +34,9 @@ def new_optimizer(
 ) -> torch.optim.Optimizer:
     """The optimizer of `train.optimizer`; its rate is set before each update.
 
-    Muon changes the matrices of the layers. Adam changes all other parameters, with the same
-    learning rate: embeddings, of which an update changes single rows, biases and layer norms.
-
-    Muon multiplies in the precision `dtype`: one that the device multiplies fast.
+    Muon changes the matrices of the layers, and multiplies in the precision `dtype`. Adam changes
+    all other parameters, with the same learning rate: embeddings, of which an update changes single
+    rows, biases and layer norms.
     """
     betas = (settings.adam_beta1, settings.adam_beta2)
 
@@ -61,8 +60,6 @@ class Muon(torch.optim.Optimizer):
     `torch.optim.Muon` computes the same, but always multiplies in bfloat16. On a CPU without such
     instructions an update of a model of three million parameters then takes many seconds. Here the
     precision can be chosen, and matrices of the same shape are computed together.
-
-    `adam` is the optimizer of all parameters besides these matrices.
     """
 
     def __init__(

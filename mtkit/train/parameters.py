@@ -119,10 +119,7 @@ class TrainedParameters:
                 mean.lerp_(self._changing[name], 1.0 - share)
 
     def _is_start_eos(self) -> bool:
-        """Whether a translation begins with EOS, as in imports of M2M-100, whose row BOS has too.
-
-        The two rows stay the same, so that the model can be exported again.
-        """
+        """Whether BOS has the row of EOS, as in imports of M2M-100; it stays so, for an export."""
         matrix = self._changing.get(_EMBEDDING)
         if matrix is None or matrix.is_meta or self._sharded:
             return False
@@ -159,24 +156,6 @@ class TrainedParameters:
             if name not in self._low_rank:
                 yield f"{name}.{_VALUE}", self._changing[name]
 
-    @torch.no_grad()
-    def load(self, weights: Tensors, state: Tensors) -> None:
-        """Load the results of `weights` and `state`, which may have the optimizer's tensors too."""
-        self._model.load_state_dict(weights)
-        self._ties_start = self._is_start_eos()
-        for name, mean in self._means.items():
-            mean.copy_(weights[name])
-        for name, low_rank in self._low_rank.items():
-            low_rank.base.copy_(state[f"{name}.{_BASE}"])
-        for name, tensor in state.items():
-            owner, _, kind = name.rpartition(".")
-            if kind == _VALUE:
-                (self.named | self._changing)[owner].copy_(tensor)
-        for low_rank in self._low_rank.values():
-            low_rank.compose()
-        for last_rows in self._rows.values():
-            last_rows.take_weights()
-
     def training_state(self, optimizer: torch.optim.Optimizer) -> tuple[Tensors, Tensors]:
         """Copies of the weights, and of what else a resumed training needs, by name, on the CPU.
 
@@ -202,19 +181,33 @@ class TrainedParameters:
             saved += group["params"] * (2 if "betas" in group else 1)
         return sum(tensor.nbytes for tensor in saved)
 
+    @torch.no_grad()
     def load_training_state(
         self, optimizer: torch.optim.Optimizer, weights: Tensors, state: Tensors
     ) -> None:
         """Load the result of `training_state`."""
         moments: dict[str, Tensors] = {name: {} for name in self.named}
+        values: Tensors = {}
         for name, value in state.items():
             owner, _, key = name.rpartition(".")
-            if key not in (_VALUE, _BASE):
+            if key == _VALUE:
+                values[owner] = value
+            elif key != _BASE:
                 moments[owner][key] = value
         if self._sharded:
             load_whole_state(self._model, optimizer, weights, moments)
             return
-        self.load(weights, state)
+        self._model.load_state_dict(weights)
+        self._ties_start = self._is_start_eos()
+        for name, mean in self._means.items():
+            mean.copy_(weights[name])
+        for name, value in values.items():
+            (self.named | self._changing)[name].copy_(value)
+        for name, low_rank in self._low_rank.items():
+            low_rank.base.copy_(state[f"{name}.{_BASE}"])
+            low_rank.compose()
+        for last_rows in self._rows.values():
+            last_rows.take_weights()
         for name, parameter in self.named.items():
             # Adam's step count must be on the device of its kernel.
             of_parameter = {key: value.to(parameter.device) for key, value in moments[name].items()}
@@ -233,13 +226,7 @@ def _copies_on_cpu(tensors: Tensors) -> Tensors:
 
 
 class _LowRank:
-    """A matrix with a low-rank change.
-
-    Attributes:
-        base: W₀ (out, in), which stays.
-        a: (rank, in), random at first.
-        b: (out, rank), zeros at first, so that W is W₀.
-    """
+    """A matrix with a low-rank change: W₀ (out, in), A (rank, in) random and B (out, rank) zero."""
 
     def __init__(self, name: str, matrix: nn.Parameter, rank: int, alpha: float) -> None:
         rows, columns = matrix.shape
@@ -265,11 +252,7 @@ class _LowRank:
 
 
 class _LastRows:
-    """The last rows of a matrix, which change while the others stay.
-
-    Attributes:
-        rows: (R, D), the same as in the matrix.
-    """
+    """The last rows (R, D) of a matrix, which change while the others stay."""
 
     def __init__(self, matrix: nn.Parameter, first: int) -> None:
         self._matrix, self._first = matrix, first
@@ -302,11 +285,9 @@ def _matching(names: Iterable[str], patterns: Sequence[str], *, key: str) -> set
         matched = {name for name in names if is_named(name, pattern)}
         if not matched:
             parts = ", ".join(dict.fromkeys(name.partition(".")[0] for name in names))
-            # A matrix, which all settings of names may have.
-            example = next((name for name in names if name.startswith("encoder.")), names[0])
             raise MtkitError(
                 f"{key}: no parameter has the name {pattern}; they begin with {parts}, for example "
-                f"{example}"
+                f"{names[0]}"
             )
         matching |= matched
     return matching

@@ -29,14 +29,13 @@ class Prefetcher(AbstractContextManager["Prefetcher"]):
     copied to a GPU, and where an epoch is planned, which also takes 16 bytes of memory per pair.
     The updates are those of the stream, in its order, so the thread changes no result.
 
-    After an error the context ends without waiting for the thread, and nothing can be drawn any
-    more: the message must not wait until an epoch is planned.
+    After an error the context ends without waiting for the thread: the message must not wait until
+    an epoch is planned.
 
     Attributes:
-        batches: the stream. Nothing else may draw from it within the context. After the context it
-            may be up to one update ahead of the last one that `next` has returned.
-        prepare: gives the passes of this worker, from the batches of an update and its
-            number, counted from 1.
+        batches: the stream. Nothing else may draw from it within the context. Afterwards it may be
+            one update ahead.
+        prepare: gives the passes of this worker from the batches of an update and its number.
         done: updates before the next one.
     """
 
@@ -54,11 +53,7 @@ class Prefetcher(AbstractContextManager["Prefetcher"]):
         self._thread.shutdown(wait=kind is None, cancel_futures=True)
 
     def next(self) -> Update:
-        """The next update.
-
-        Raises:
-            Exception: what was raised while it was prepared. No further update can be drawn then.
-        """
+        """The next update; raises what was raised while it was prepared, which ends the stream."""
         ready = self._ahead or self._thread.submit(self._draw, self.done + 1)
         self.done += 1
         update = ready.result()

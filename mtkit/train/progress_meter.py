@@ -57,9 +57,7 @@ class Meter:
         self.first_not_finite: tuple[int, float] | None = None
         # Processor time of the last row, as a share of the time of all threads.
         self.processor_share = 1.0
-        self._cost = cost
-        self._clock = clock
-        self._processor = processor
+        self._cost, self._clock, self._processor = cost, clock, processor
         self._marked, self._marked_processor = clock(), processor()
         self._begun = self._has_noted = False
         # Updates, tokens and seconds of the last minutes, the older the less.
@@ -70,12 +68,7 @@ class Meter:
         self._start_row()
 
     def add(self, loss: Tensor, alignment: Tensor | None = None) -> None:
-        """Count one update; losses stay on their device until they are read.
-
-        Args:
-            loss: the sum over target tokens.
-            alignment: (2,), the sum of the loss of guided alignment, and what it is summed over.
-        """
+        """Count one update, with its `Losses`, which stay on their device until they are read."""
         if not self._begun:
             # Wait for the device, because the speed of the first update is reported at once.
             loss.item()
@@ -127,9 +120,7 @@ class Meter:
     def paused(self, what: str, *, every: int | None = None) -> Iterator[None]:
         """Exclude the time inside from the speed of a row.
 
-        Args:
-            what: kind of pause.
-            every: after how many updates it comes again, so that the pace includes it.
+        The pace includes a kind of pause that comes again after `every` so many updates.
         """
         began = self._clock()
         yield

@@ -60,12 +60,7 @@ class RunFacts:
 def summary(
     run: Run, facts: Mapping[str, str], *, step: int, cost: TrainingCost, left: str
 ) -> dict[str, str]:
-    """The summary of a run, up to a step.
-
-    Args:
-        facts: those that do not change, by label.
-        left: the time that is left.
-    """
+    """The summary of a run up to a step; `facts` are those that do not change, by label."""
     settings, origin = run.config.train, run.manifest.started_from
     known = {
         "Data": facts["Data"],
@@ -156,10 +151,7 @@ def _best(rows: Sequence[Mapping[str, Any]], best_step: int | None) -> tuple[str
 
 
 def _flat(row: Mapping[str, Any], intervals: Mapping[str, float]) -> dict[str, Any]:
-    """A row whose scores of further validation sets have keys such as `valid_bleu@NAME`.
-
-    A row of a validation gets its intervals, as `valid_interval_bleu` and the like.
-    """
+    """A row with keys such as `valid_bleu@NAME` of further sets, and `valid_interval_bleu`."""
     flat = {key: value for key, value in row.items() if key != "valid_also"}
     for name, of_set in row.get("valid_also", {}).items():
         flat |= {f"valid_{key}@{name}": value for key, value in of_set.items()}
@@ -181,7 +173,7 @@ _LOSSES = (
 )
 # Of lines that have the same colour.
 _STYLES: Mapping[str, Literal["--", "-."]] = {"s": "--", "^": "-."}
-# Title, scale of the y axis, and lines: key, label, colour, marker.
+# Title, scale of the y axis, and lines (key, label, colour, marker).
 _CHARTS: tuple[
     tuple[str, Literal["linear", "from zero", "log"], tuple[tuple[str, str, str, str], ...]], ...
 ] = (
@@ -283,11 +275,8 @@ _EDGES = re.compile(r"^\W+|\W+$")
 
 
 def _differences(reference: str, translation: str) -> list[tuple[str, bool]]:
-    """The parts of the translation, each with whether it is missing in the reference.
-
-    Words are counted: the second "the" of a translation is missing in a reference with only one.
-    Punctuation around a word is not compared.
-    """
+    """The parts of the translation, each with whether it is missing in the reference."""
+    # Words are counted: a second "the" is missing in a reference with only one.
     left = Counter(_core(word) for word in _WORDS.findall(reference))
     parts: list[tuple[str, bool]] = []
     for word in _WORDS.findall(translation):

@@ -124,9 +124,8 @@ class Schedule:
     def check_end(self, old: int, step: int, *, name: Path) -> None:
         """Refuse another `train.max_steps` than the old one if the rate has begun to decay.
 
-        Raises:
-            MtkitError: if an update up to `step` had a rate that decays towards the old end, or
-                would have had one that decays towards the new end; it names the run.
+        That is if an update up to `step` had a rate that decays towards the old end, or would have
+        had one that decays towards the new end.
         """
         new = self.settings.max_steps
         if old == new:

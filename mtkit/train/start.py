@@ -1,9 +1,8 @@
 """Where a training starts: at a checkpoint, at the weights of another run, or at random weights.
 
-This also decides where a run that continues ends, if `train --finish-in` sets that: the learning
-rate falls to zero over the next updates, and the last of them ends the run. From which step, over
-how many, is kept in the configuration of the run (`train.finish_after` and `train.finish_steps`),
-and `schedule` computes the rates. So a run that is resumed needs no option.
+This also decides where a run that continues ends, if `train --finish-in` sets that. It is kept in
+the configuration of the run (`train.finish_after` and `train.finish_steps`), so a run that is
+resumed needs no option.
 """
 
 from __future__ import annotations
@@ -64,11 +63,9 @@ class Initial(NamedTuple):
 
 
 def initial_weights(run: Run, which: str | None, data: PreparedData) -> Initial:
-    """The weights of a checkpoint (see `Run.select`), to be trained further with other data.
+    """The weights of a checkpoint, to be trained further with other data.
 
-    Raises:
-        MtkitError: if the data has another task, or was not prepared with the subwords of the run,
-            and as `Run.select`.
+    Raises as `Run.select`, and `MtkitError` if the data has another task or other subwords.
     """
     if run.manifest.data.task != data.task:
         raise MtkitError(
@@ -160,9 +157,9 @@ def start_of(
 ) -> tuple[Config, Initial | None]:
     """The configuration for the weights that training starts from, and these weights.
 
-    The weights are None if they are random, or if a run continues without `init_from`. The
-    arguments are as in `run`; without `run_path` nothing is trained. `check` gets the configuration
-    before any weights are loaded.
+    They are None if they are random, or if a run continues without `init_from`. Arguments are as in
+    `run`; without `run_path` nothing is trained. `check` gets the configuration before any weights
+    are loaded.
     """
     begun = None
     if run_path is not None and Run.is_run(run_path):
@@ -262,10 +259,8 @@ def with_finish(job: Job, run: Run | None, workers: Workers) -> Config:
     """The configuration with the end that `--finish-in` sets, now or in an earlier training.
 
     It also has the number that `train.device_batch_tokens: auto` took in an earlier one. The first
-    worker decides, because the others may see an older state of the run that continues.
-
-    Raises:
-        MtkitError: if there is nothing to finish, or if the run has another end already.
+    worker decides, because the others may see an older state of the run that continues. Raises
+    `MtkitError` if there is nothing to finish, or if the run has another end already.
     """
     config = job.config
     if run is None:

@@ -69,10 +69,8 @@ class GradientThreads:
         """Add the gradients of all losses to those of the parameters.
 
         Each task computes a loss in one of the threads; their results are returned in their order.
-
-        Raises:
-            Exception: what a task raised, as soon as the tasks that were begun are done.
-                MemoryError if memory ran out.
+        What a task raised is raised as soon as the tasks that were begun are done: `MemoryError` if
+        memory ran out.
         """
         stop = Event()
         futures: list[Future[tuple[GradientList, list[T]]]] = []

@@ -216,12 +216,9 @@ class Trainer(Parts):
         return validation
 
     def check_memory(self) -> None:
-        """Run the largest micro-batch forward and backward, before the first update.
+        """Run the largest micro-batch before the first update; raises as `check_memory`.
 
         Before that, where passes are packed by default, one is compared with its batches.
-
-        Raises:
-            MtkitError: if it does not fit, with the setting to lower and a value that fits.
         """
         use_plain_if_packed_differs(self._gradients)
         check_memory(self._gradients, self.batches, self.optimizer, where=self._on_worker())

@@ -138,17 +138,23 @@ def last_weights(run: Path) -> dict[str, Tensor]:
 
 def gradients_of(trainer: Trainer, groups: list[np.ndarray]) -> dict[str, Tensor]:
     """What one update on these micro-batches hands to the optimizer."""
-    found: dict[str, Tensor] = {}
-
-    def take(*_: object) -> None:
-        for name, parameter in trainer.model.named_parameters():
-            assert parameter.grad is not None
-            found[name] = parameter.grad.clone()
-
-    trainer.optimizer.step = take  # type: ignore[method-assign]
+    found = _taken(trainer)
     trainer.micro_batches.per_batch = 1
     trainer.update(groups)
     return found
+
+
+def _taken(trainer: Trainer) -> dict[str, Tensor]:
+    """The gradients of an update, when it was made; the optimizer changes nothing."""
+    gradients: dict[str, Tensor] = {}
+
+    def take() -> None:
+        for name, parameter in trainer.model.named_parameters():
+            if parameter.grad is not None:
+                gradients[name] = parameter.grad.clone()
+
+    trainer.optimizer.step = take  # type: ignore[method-assign,assignment]
+    return gradients
 
 
 class UpdateOf(NamedTuple):
@@ -162,16 +168,7 @@ class UpdateOf(NamedTuple):
 def update_of(config: Config, data: PreparedData) -> UpdateOf:
     """The first update of a training."""
     trainer = Trainer(config, data, device=torch.device("cpu"))
-    gradients: dict[str, Tensor] = {}
-    original = trainer.optimizer.step
-
-    def take() -> None:
-        for name, parameter in trainer.model.named_parameters():
-            if parameter.grad is not None:
-                gradients[name] = parameter.grad.clone()
-        original()
-
-    trainer.optimizer.step = take  # type: ignore[method-assign,assignment]
+    gradients = _taken(trainer)
     batches = next(trainer.batches)
     own = trainer.passes(batches, 1)
     return UpdateOf(len(own), trainer.update(batches, own), gradients)

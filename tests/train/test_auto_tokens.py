@@ -115,12 +115,6 @@ def test_fewer_tokens_at_a_time_still_hold_the_longest_pair_of_all(
     assert micro_batches.limit >= micro_batches.longest
 
 
-def test_a_pair_that_does_not_fit_alone_is_one_line(automatic: Trainings):
-    hold(2)
-    with pytest.raises(MtkitError, match="even the longest pair alone"):
-        automatic.run("auto")
-
-
 @pytest.mark.parametrize("path", ["plain", "packed"])
 @pytest.mark.parametrize("share", [0.9, 1.0, 1.2, 1.45, 1.5, 1.6, 2.0, 3.3, 10.0])
 def test_what_fits_has_room_for_the_growth_by_bpe_dropout(

@@ -165,32 +165,6 @@ def test_killed_twenty_times_a_run_ends_with_the_weights_of_one_never_killed(
     trainings.assert_same("whole", "killed", "loss", "valid_bleu")
 
 
-def test_a_checkpoint_that_cannot_be_written_is_reported_and_training_continues(
-    trainings: Trainings,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-):
-    original, calls = safetensors.torch.save_file, 0
-
-    def save_file(tensors: Any, path: Any) -> None:
-        nonlocal calls
-        calls += 1
-        # The first checkpoint is good, the second is not.
-        if calls == 3:
-            raise OSError(28, "No space left on device", str(path))
-        original(tensors, path)
-
-    monkeypatch.setattr(safetensors.torch, "save_file", save_file)
-    assert trainings.run("run", checkpoint_every=2, valid_every=6)
-    (warning,) = [r.getMessage() for r in caplog.records if "not saved" in r.getMessage()]
-    assert "step 4 was not saved" in warning
-    assert "No space left on device" in warning
-    assert "the last good checkpoint is step 2" in warning
-    assert trainings.steps("run") == [2, 6]
-    assert not list((tmp_path / "run" / "checkpoints").glob(".*"))
-
-
 def with_small_files(arguments: list[str]) -> None:
     """The run_mtkit, which begins though there is little room besides that for checkpoints."""
     checkpoints._BESIDE = 0

@@ -327,15 +327,11 @@ def test_guessing_by_frequency_costs_the_entropy_of_the_pieces() -> None:
 
 def test_scores_are_flat_when_the_last_five_gain_less_than_half_a_point() -> None:
     assert is_flat([0.0] * 6)
+    assert not is_flat([0.0] * 5)
     assert is_flat([10.9, 20.7, 23.0, 22.8, 23.2, 23.1, 22.7, 23.4])
     assert not is_flat([10.9, 20.7, 23.0, 22.8, 23.2, 23.1, 22.7, 23.6])
     # A run on Multi30k.
     assert not is_flat([10.9, 20.7, 23.0, 28.1, 28.6, 29.5, 32.2, 34.0])
-
-
-@given(st.lists(st.floats(0, 100), max_size=5))
-def test_a_run_that_has_only_begun_is_not_flat(scores: list[float]) -> None:
-    assert not is_flat(scores)
 
 
 @pytest.mark.parametrize(

@@ -143,6 +143,7 @@ def test_a_second_failed_save_in_a_row_without_any_checkpoint_ends_the_training(
     kept: list[int],
     trainings: Trainings,
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ):
     original = safetensors.torch.save_file
 
@@ -160,3 +161,7 @@ def test_a_second_failed_save_in_a_row_without_any_checkpoint_ends_the_training(
         with pytest.raises(MtkitError, match=words[status]):
             trainings.run("run")
     assert trainings.steps("run") == kept
+    assert not list((trainings.folder / "run" / "checkpoints").glob(".*"))
+    saved = f"the last good checkpoint is step {fails[0] - 1}" if fails[0] > 1 else "nothing was"
+    for text in (f"step {fails[0]} was not saved: ", "No space left on device", saved):
+        assert text in caplog.text

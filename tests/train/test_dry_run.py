@@ -120,10 +120,9 @@ def test_a_forecast_says_how_far_its_timed_updates_differ(
     ("settings", "workers", "said"),
     [
         ({"gpu_path": "plain", "device_batch_tokens": 80}, 1, "5 micro-batches"),
+        ({"device_batch_tokens": 200}, 1, "in one pass"),
         ({"device_batch_tokens": 80}, 1, "in 3 passes"),
-        ({"gpu_path": "packed", "device_batch_tokens": 200}, 1, "in one pass"),
-        ({"gpu_path": "packed", "device_batch_tokens": 80}, 1, "in 3 passes"),
-        ({"gpu_path": "packed", "device_batch_tokens": 80}, 2, "in 2 passes of each worker"),
+        ({"device_batch_tokens": 80}, 2, "in 2 passes of each worker"),
     ],
 )
 def test_a_forecast_says_how_an_update_is_divided(
@@ -137,7 +136,6 @@ def test_a_forecast_says_how_an_update_is_divided(
 @pytest.mark.parametrize(
     ("tokens", "passes", "workers", "said"),
     [
-        (24_000.0, 1, 1, "a pass of a GPU: 24,000 target tokens"),
         (24_000.0, 2, 6, "a pass of a GPU: 2,000 target tokens"),
         (
             24_000.0,

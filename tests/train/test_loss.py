@@ -6,7 +6,6 @@ import math
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from mtkit.train.loss import label_smoothed_loss
@@ -41,18 +40,6 @@ def test_the_smoothed_loss_is_the_cross_entropy_of_smoothed_targets(epsilon: flo
     assert loss.item() == pytest.approx(expected.item(), rel=1e-12)
     expected_gradient = (logits.softmax(-1) - smoothed) * real.unsqueeze(-1)
     assert torch.allclose(gradient, expected_gradient, rtol=0, atol=1e-12)
-
-
-def test_padding_does_not_change_the_loss():
-    logits, targets = random_case()
-    row, truth = logits[2:3, :1], targets[2:3, :1]
-    alone = label_smoothed_loss(row, truth, label_smoothing=0.1, pad_id=0)
-    # Whatever the model says at padding, even nonsense.
-    padded_logits = torch.cat((row, 1e4 * torch.ones(1, 5, 11, dtype=torch.float64)), dim=1)
-    padded = label_smoothed_loss(padded_logits, F.pad(truth, (0, 5)), label_smoothing=0.1, pad_id=0)
-    assert padded.item() == pytest.approx(alone.item(), rel=1e-12)
-    (gradient,) = torch.autograd.grad(padded, logits)
-    assert gradient[0].abs().sum() == 0
 
 
 def test_the_loss_of_bf16_logits_is_summed_in_float32():

@@ -71,7 +71,6 @@ def test_an_update_has_the_same_pairs_for_any_micro_batch_size(
 @pytest.mark.parametrize(
     ("threads", "number", "at_most", "groups"),
     [
-        (2, 4, 8, 2),
         # Three do not fit, but two do.
         (6, 6, 2, 2),
         (2, 4, 1, 1),
@@ -83,9 +82,7 @@ def test_an_update_has_the_same_pairs_for_any_micro_batch_size(
         (2, 51, 8, 2),
         # 8 groups would leave 4 of 12 threads idle; 6 groups need two rounds, with 4 places empty.
         (12, 8, 8, 4),
-        (16, 8, 8, 8),
         (1, 8, 8, 1),
-        (8, 1, 8, 1),
     ],
 )
 def test_groups_of_threads_leave_few_threads_idle(

@@ -291,24 +291,6 @@ def test_the_tag_counts_for_the_limit_of_source_tokens(untrained_many: Run):
         assert ids[0] == translator.src_tokenizer.language_tags["el"]
 
 
-def test_a_forced_beginning_and_given_scores_go_with_a_tag(untrained_many: Run):
-    with Translator.load(untrained_many, tgt_lang="de") as translator:
-        (text,) = translator.translate(["one two"], prefixes=["drei"])
-        assert text.startswith("drei")
-        ((best, *_),) = translator.translate_nbest(["one two"], n_best=1)
-        if best.finished:
-            (scored,) = translator.score_given(["one two"], [best.text])
-            if scored.pieces == best.pieces:
-                assert scored.log_prob == pytest.approx(best.log_prob, abs=1e-4)
-
-
-def test_words_are_aligned_as_if_there_were_no_tag(untrained_many: Run):
-    with Translator.load(untrained_many, tgt_lang="de") as translator:
-        (alignment,) = translator.align(["one two three"], ["eins zwei"])
-        assert all(0 <= i < 3 and 0 <= j < 2 for i, j in alignment.links)
-        assert len(alignment.links) > 0
-
-
 def test_the_command_at_the_end_of_a_training_chooses_a_language(desk: Place):
     outcome = desk.mtkit("train", "--run", "runs/many", "--device", "cpu")
     assert outcome.status == 0

@@ -172,13 +172,14 @@ def test_the_most_expensive_piece_is_as_cheap_as_any_division_allows():
             assert max(sum(costs[n] * len(part) for n, part in one) for one in found) == best
 
 
+@pytest.mark.parametrize("path", ["plain", "packed"])
 @pytest.mark.parametrize("bpe_dropout", [0.0, 0.5])
-def test_a_row_has_at_most_the_tokens_that_fit_a_device(
-    bpe_dropout: float, config: Config, tiny_data: PreparedData
+def test_a_pass_has_at_most_the_tokens_that_fit_a_device(
+    bpe_dropout: float, path: str, config: Config, tiny_data: PreparedData
 ):
     limit = 120
-    config = packed(config, device_batch_tokens=limit, bpe_dropout=bpe_dropout)
-    trainer = Trainer(config, tiny_data, device=CPU)
+    settings = {"gpu_path": path, "device_batch_tokens": limit, "bpe_dropout": bpe_dropout}
+    trainer = Trainer(changed(config, "train", **settings), tiny_data, device=CPU)
     _, largest = trainer.micro_batches.largest(trainer.batches)
     most = padded_tokens(*largest)
     assert most <= limit

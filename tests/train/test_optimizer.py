@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +12,6 @@ from torch import Tensor, nn
 
 from mtkit.config import Config, TrainConfig
 from mtkit.data import PreparedData
-from mtkit.run_folder import Run
-from mtkit.train import assembly as train
 from mtkit.train.memory_check import moments_to_come
 from mtkit.train.optimizer import Muon, new_optimizer, orthogonal
 from mtkit.train.trainer import Trainer
@@ -106,18 +103,6 @@ def test_without_matrices_to_train_everything_is_for_adam():
     named = {"embedding.weight": parameters((7, 4))[0]}
     found = new_optimizer(named, TrainConfig(optimizer="muon"), dtype=torch.float32)
     assert type(found) is torch.optim.Adam
-
-
-def test_a_checkpoint_has_the_momentum_of_matrices_and_the_moments_of_all_else(
-    config: Config, tiny_data: PreparedData, tmp_path: Path
-):
-    config = changed(config, "train", optimizer="muon")
-    train.run(config, tiny_data, tmp_path / "run", device="cpu")
-    run = Run.open(tmp_path / "run")
-    saved = run.checkpoints()[-1].load_optimizer()
-    assert "encoder.0.feed_forward.inner.weight.momentum" in saved
-    assert "encoder.0.feed_forward.inner.weight.exp_avg" not in saved
-    assert "embedding.weight.exp_avg" in saved
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import re
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +11,7 @@ from support.training import Trainings, last_weights
 from torch import Tensor, nn
 
 from mtkit.base.errors import MtkitError
-from mtkit.config import Config, TrainConfig, dump_config, load_config
-from mtkit.model import Transformer
+from mtkit.config import TrainConfig, dump_config, load_config
 from mtkit.run_folder import Run
 from mtkit.train.parameters import TrainedParameters
 
@@ -124,21 +121,6 @@ def test_the_moving_average_is_what_is_validated_and_saved(tunings: Trainings, t
 
 
 @pytest.mark.parametrize(
-    "given", [{"freeze": ("embeddings",)}, {"lora_rank": 4, "lora_matrices": ("x",)}]
-)
-def test_the_error_for_a_name_has_a_matrix_as_its_example(
-    given: dict[str, Any], tiny_config: Config
-):
-    model = Transformer(tiny_config.model, 300, 0)
-    with pytest.raises(MtkitError) as caught:
-        TrainedParameters(model, settings(**given))
-    example = re.search(r"for example (\S+)$", str(caught.value))
-    assert example is not None
-    assert dict(model.named_parameters())[example[1]].ndim == 2
-    assert example[1].startswith("encoder.0.self_attention.")
-
-
-@pytest.mark.parametrize(
     ("given", "message"),
     [
         ({"freeze": ("encodr",)}, "train.freeze: no parameter has the name encodr; they begin"),
@@ -190,14 +172,3 @@ def test_names_may_be_a_list_or_one_and_are_read_back(tmp_path: Path):
     assert config.train.lora_matrices == ("a", "b")
     (tmp_path / "c.yaml").write_text(dump_config(config))
     assert load_config(str(tmp_path / "c.yaml")) == config
-
-
-def test_the_count_of_trained_parameters_is_reported(
-    tunings: Trainings, caplog: pytest.LogCaptureFixture
-):
-    caplog.set_level(logging.INFO, "mtkit")
-    tunings.tune("r", lora_rank=2)
-    # D 16, F 32. Each matrix has 2 · (rows + columns) values: self-attention 48 by 16 and 16 by 16,
-    # twice; cross-attention 16, 32 and 16 by 16; feed-forward 32 by 16 and 16 by 32, twice.
-    expected = 2 * (2 * (64 + 32) + (32 + 48 + 32) + 2 * (48 + 48))
-    assert f" parameters, {expected:,} trained" in caplog.text

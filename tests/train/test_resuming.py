@@ -28,8 +28,6 @@ from mtkit.run_folder import Run
 from mtkit.train import assembly as train
 from mtkit.train import dry_run
 from mtkit.train.checkpoints import read_checkpoint
-from mtkit.train.gradients import Gradients, Losses
-from mtkit.train.micro_batches import Pass
 from mtkit.train.trainer import Trainer
 from mtkit.translate import Translator
 
@@ -140,30 +138,6 @@ def test_a_forecast_counts_both_vocabularies(config: Config, greek_data: Prepare
     counts = {part: int(n.replace(",", "")) for part, n in re.findall(r"(\w+) ([\d,]+)", parts)}
     assert counts["embedding"] == counts["src_embedding"] == 300 * config.model.d_model
     assert sum(counts.values()) == int(total.replace(",", ""))
-
-
-def test_a_micro_batch_fits_the_device_also_with_bpe_dropout(
-    config: Config, tiny_data: PreparedData, monkeypatch: pytest.MonkeyPatch
-):
-    settings = {"bpe_dropout": 0.9, "device_batch_tokens": 80, "gpu_path": "plain"}
-    trainer = Trainer(changed(config, "train", **settings), tiny_data, device=CPU)
-    original = Gradients.losses
-    seen, kept = [], []
-
-    def look(self: Gradients, one: Pass) -> Losses:
-        ((pairs, indices),) = one.micro_batches
-        for side, plain in ((pairs.src, trainer.pairs.src), (pairs.tgt, trainer.pairs.tgt)):
-            seen.append(len(indices) * side.lengths[indices].max())
-            kept.append(side is plain)
-        return original(self, one)
-
-    monkeypatch.setattr(Gradients, "losses", look)
-    trainer.check_memory()
-    tried = max(seen)
-    for _ in range(10):
-        trainer.update(next(trainer.batches))
-    assert not any(kept)
-    assert max(seen) <= tried <= 80
 
 
 def test_a_run_that_continues_in_another_precision_says_so(
@@ -328,12 +302,8 @@ def test_ctrl_c_ends_the_program_with_130_and_the_next_start_resumes(
 @pytest.mark.parametrize(
     ("section", "key", "value"),
     [
-        ("model", "d_ff", 48),
         ("model", "dropout", 0.2),
         ("train", "batch_tokens", 210),
-        ("train", "warmup_steps", 5),
-        ("train", "decay_steps", 5),
-        ("train", "label_smoothing", 0.0),
         ("train", "adam_beta2", 0.99),
         ("train", "seed", 7),
     ],

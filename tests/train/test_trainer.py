@@ -138,8 +138,3 @@ def test_a_rate_that_is_too_high_is_reported_before_the_first_update(
     with pytest.raises(KeyboardInterrupt):
         trainings.run("high")
     assert "the learning rate will rise to 1.2e-01 at update 4, 32 times" in caplog.text
-    caplog.clear()
-    paper = changed(trainings.config, "train", warmup_steps=4000, max_steps=4000)
-    with pytest.raises(KeyboardInterrupt):
-        trainings.run("paper", config=paper)
-    assert "learning rate" not in caplog.text

@@ -165,15 +165,6 @@ def test_the_scores_of_every_set_are_printed_drawn_and_written_for_tensorboard(
         assert dict(events_of(Run.open(tmp_path / "run"), tag))[2] == pytest.approx(value)
 
 
-@pytest.mark.parametrize("name", ["../news", "", "a b", "é"])
-def test_a_name_that_cannot_be_in_a_file_name_is_refused(
-    name: str, tiny_text: TinyText, tmp_path: Path
-):
-    arguments = {**tiny_text.prepare_arguments(), "valid_also": {name: tiny_text.valid}}
-    with pytest.raises(MtkitError, match="cannot be the name of a validation set"):
-        prepare_files("tiny", tmp_path / "out", **arguments)
-
-
 def test_an_empty_further_set_is_refused_by_name(tiny_text: TinyText, tmp_path: Path):
     empty = write_pairs(tmp_path, "empty", [])
     with pytest.raises(MtkitError, match=r"empty\.en"):

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import slow
 from support.training import Trainings, before_update, events_of, interrupt, kill, rows_of
 
 from mtkit.base.errors import MtkitError
@@ -302,27 +301,6 @@ def test_early_validations_are_seen_everywhere_and_change_neither_weights_nor_pa
     assert trainings.steps("early") == trainings.steps("plain") == [6, 12, 18]
 
 
-@pytest.mark.parametrize(
-    ("bleu", "last"),
-    [
-        # Two without a better one after that of update 8, though an early one is as good.
-        ([0.0, 0.0, 5.0, 5.0, 4.0, 4.0], 24),
-        slow([9.0, 9.0, 9.0, 1.0, 0.5, 0.7], 24),
-        slow([0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0], 32),
-    ],
-)
-def test_early_validations_do_not_count_for_patience(
-    bleu: list[float], last: int, trainings: Trainings, monkeypatch: pytest.MonkeyPatch
-):
-    validate_as(monkeypatch, bleu=bleu)
-    settings = {"valid_every": 8, "patience": 2, "checkpoint_every": 100, "max_steps": 80}
-    assert trainings.run("run", valid_early=True, **settings)
-    run, rows = trainings.open("run"), trainings.rows("run", "valid_bleu")
-    assert run.checkpoints()[-1].step == last
-    # The best one is the best of all.
-    assert getattr(run.best(), "step", None) == max(rows, key=lambda row: (row[1], row[0]))[0]
-
-
 def test_the_best_validation_is_saved_though_no_checkpoint_is_due_and_is_not_averaged(
     trainings: Trainings, monkeypatch: pytest.MonkeyPatch
 ):
@@ -340,20 +318,6 @@ def test_the_best_validation_is_saved_though_no_checkpoint_is_due_and_is_not_ave
     assert run.select("average:2")[1] == "the average of 2 checkpoints, steps 6 to 9"
     with pytest.raises(MtkitError, match="has 2 checkpoints to average"):
         run.select("average:3")
-
-
-@pytest.mark.slow
-def test_a_run_resumes_from_the_best_validation_if_that_is_the_newest(
-    trainings: Trainings, monkeypatch: pytest.MonkeyPatch
-):
-    settings = {"valid_every": 1, "checkpoint_every": 3, "max_steps": 7}
-    trainings.change("train", **settings)
-    trainings.run("whole")
-    validate_as(monkeypatch, bleu=[1.0, 1.0, 1.0, 1.0, 2.0, 1.0, 1.0, 1.0])
-    trainings.stopped("run", 6, kill)
-    assert trainings.steps("run")[-1] == 5
-    trainings.run("run")
-    trainings.assert_same("whole", "run")
 
 
 def test_what_a_signal_has_saved_knows_its_validation(
