@@ -450,13 +450,11 @@ def test_no_more_than_five_hundred_lines_are_translated(tiny_run: Run, tmp_path:
 @pytest.mark.parametrize(
     ("lines", "identical", "difference", "holds"),
     [
-        (500, 500, 0.0, True),
         (500, 495, 1e-3, True),
         (500, 494, 0.0, False),
         (20, 19, 0.0, True),
         (20, 18, 0.0, False),
         (500, 500, 2e-3, False),
-        (500, 500, float("inf"), False),
         (500, 500, float("nan"), False),
     ],
 )

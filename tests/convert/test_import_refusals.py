@@ -64,7 +64,6 @@ def test_the_check_of_an_import_stays_within_the_positions_of_the_model(
     ("changes", "message"),
     [
         ({"activation_function": "gelu"}, "activation_function: expected 'relu', 'swish' or"),
-        ({"scale_embedding": False}, "scale_embedding: expected True, not False; such a model"),
         ({"scale_embedding": None}, "scale_embedding is missing; such a model cannot be imported"),
         ({"normalize_before": True}, "normalize_before: expected False, not True"),
         ({"decoder_ffn_dim": 32}, "encoder_ffn_dim is 64 and decoder_ffn_dim is 32; they must"),
@@ -74,7 +73,6 @@ def test_the_check_of_an_import_stays_within_the_positions_of_the_model(
         ({"encoder_layers": 3}, "has no tensor model.encoder.layers.2."),
         ({"encoder_layers": 1}, "has a tensor that is not of a Marian model: model.encoder.la"),
         ({"encoder_layers": 0}, "encoder_layers: expected greater than or equal to 1, not 0"),
-        ({"encoder_layers": None}, "encoder_layers is missing"),
         ({"encoder_ffn_dim": 32, "decoder_ffn_dim": 32}, "the shape [64, 32], not [32, 32]"),
         ({"encoder_attention_heads": 5, "decoder_attention_heads": 5}, "divided by 2 and by 5"),
         ({"dropout": 2.0}, "dropout: expected less than 1, not 2.0"),
@@ -218,7 +216,6 @@ def test_a_run_or_a_folder_of_other_files_is_never_replaced(source: Path, begun:
         ("transformer-ffn-activation: gelu", "-activation: expected 'relu' or 'swish', not 'gelu"),
         ("enc-depth: 9", "has no tensor encoder_l3_self_Wq"),
         (f"enc-depth: {0:020}9999", "enc-depth: expected less than or equal to 1000, not '000000"),
-        ("enc-depth: many", "enc-depth: expected a valid integer"),
         ("dim-emb: 64", "has the shape"),
         ("{", "not YAML, or damaged"),
         ("lr: 1\nlr: 2", "not YAML, or damaged (while constructing a mapping, found duplicate key"),

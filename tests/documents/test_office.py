@@ -40,11 +40,9 @@ def translated(paragraph: str, *lines: str | None) -> str:
 @pytest.mark.parametrize(
     ("paragraph", "lines"),
     [
-        (run("One ") + run("text."), ["One text."]),
         # Language, proofing and the number of a revision change nothing that readers see.
         (run("On", '<w:lang w:val="de"/>') + run("e", "<w:noProof/>") + run(" text"), ["One text"]),
         (run("a long text with ") + run("bold", BOLD), ["a long text with <g1>bold</g1>"]),
-        (run("a"), ["a"]),
         (run("x", ITALIC) + run(" much more text", BOLD), ["<g1>x</g1> much more text"]),
         # A format of spaces is not seen.
         (run("one") + run(" ", BOLD) + run("two"), ["one two"]),

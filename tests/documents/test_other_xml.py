@@ -154,7 +154,6 @@ def after(data: bytes, *lines: str | None, **marks: str) -> str:
 @pytest.mark.parametrize(
     ("units", "lines"),
     [
-        (unit("One"), ["One"]),
         (unit("One", "<target/>"), ["One"]),
         (unit("One", "<target>Eins</target>"), []),
         (unit("One", '<target state="needs-translation">One</target>'), ["One"]),

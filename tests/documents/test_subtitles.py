@@ -271,7 +271,6 @@ def test_clocks_and_arrows_in_what_is_said_are_text(words: str):
         (r"{\i1}Hi{\i0} you\NHo", ["Hi<!--1--> you<!--2-->Ho"]),
         ('<font color="#ff0">Hi</font> you', ["<g1>Hi</g1> you"]),
         ("A dog%(name)s runs.", ["A dog%(name)s runs."]),
-        ("Two man(s) run.", ["Two man(s) run."]),
         ("Cost is $(x) now.", ["Cost is $(x) now."]),
         ("...|12|♪♪", []),
     ],

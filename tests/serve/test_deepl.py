@@ -146,10 +146,8 @@ def test_plain_text_whose_lines_are_joined_is_no_markup(served: Served, text: st
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("tag_handling", "XMLX"),
         ("tag_handling", 5),
         ("split_sentences", "2"),
-        ("split_sentences", "no"),
         ("split_sentences", ["0"]),
         ("formality", "very"),
         ("preserve_formatting", "yes"),
@@ -205,7 +203,6 @@ def test_documents_are_not_supported(served: Served, path: str, kind: str):
         ({"target_lang": None}, "Parameter 'target_lang' not specified."),
         ({"target_lang": "ZZ"}, "Value for 'target_lang' not supported."),
         ({"source_lang": "ZZ"}, "Value for 'source_lang' not supported."),
-        ({"tag_handling": "md"}, "Value for 'tag_handling' not supported."),
         ({"glossary_id": "x"}, "Parameter 'glossary_id' not supported."),
         ({"formality": "more"}, "'formality' is not supported for given 'target_lang'."),
     ],

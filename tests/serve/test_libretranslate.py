@@ -58,7 +58,6 @@ def test_codes_are_read_in_any_case_and_with_a_region(served: Served, plain: Tra
     [
         ({"q": None}, "Invalid request: missing q parameter"),
         ({"q": ""}, "Invalid request: missing q parameter"),
-        ({"q": []}, "Invalid request: missing q parameter"),
         ({"source": None}, "Invalid request: missing source parameter"),
         ({"target": ""}, "Invalid request: missing target parameter"),
         ({"source": "zz"}, "zz is not supported"),
@@ -70,7 +69,6 @@ def test_codes_are_read_in_any_case_and_with_a_region(served: Served, plain: Tra
         ),
         ({"alternatives": "many"}, "Invalid request: alternatives parameter is not a number"),
         ({"alternatives": 1e999}, "Invalid request: alternatives parameter is not a number"),
-        ({"alternatives": [1]}, "Invalid request: alternatives parameter is not a number"),
         ({"alternatives": 4}, "Invalid request: alternatives parameter must be <= 3"),
         ({"q": "x" * 50_001}, "Invalid request: request (50001) exceeds text limit (50000)"),
         ({"q": ["x"] * 101}, "Invalid request: request (101) exceeds text limit (100)"),
@@ -78,13 +76,11 @@ def test_codes_are_read_in_any_case_and_with_a_region(served: Served, plain: Tra
         ({"q": ["\n" * 5_000] * 2}, "Invalid request: request (10002) exceeds line limit (10000)"),
         ({"q": 7}, "Invalid request: q parameter is not a text or a list of texts"),
         ({"q": ["x", 7]}, "Invalid request: q parameter is not a text or a list of texts"),
-        ({"q": {"a": "b"}}, "Invalid request: q parameter is not a text or a list of texts"),
         ({"source": 7}, "Invalid request: source parameter is not a text or a list of texts"),
         ({"glossary": ["a"]}, "Invalid request: glossary parameter is not a mapping of terms"),
         ({"glossary": {"x" * 201: "y"}}, "a term of the glossary has more than 200 characters"),
         ({"glossary": {str(i): "x" for i in range(1001)}}, "the glossary has more than 1000 terms"),
         ({"glossary": {"one": ""}}, "Invalid request: the target term is empty"),
-        ({"glossary": {" ": "x"}}, "Invalid request: the source term is empty"),
         (
             {"glossary": {"one": "x", "one ": "y"}},
             "Invalid request: the source term 'one' has the target term 'x' already; keep one of "

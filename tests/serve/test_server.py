@@ -17,7 +17,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -43,9 +43,7 @@ JSON = "application/json"
     [
         (b"", JSON, 400),
         (b"{", JSON, 400),
-        (b"[]", JSON, 400),
         (b"null", JSON, 400),
-        (b'"q"', JSON, 400),
         (b'{"q": "one", "source": "en", "target": "de"', JSON, 400),
         (b"\xff\xfe\x00", JSON, 400),
         (b'{"q": "\xff", "source": "en", "target": "de"}', JSON, 400),
@@ -54,17 +52,13 @@ JSON = "application/json"
         (b'{"q": "one", "source": "en", "target": "de", "n": 1' + b"0" * 5000 + b"}", JSON, 400),
         (b'{"q": "one", "source": "en", "target": "de", "alternatives": 1e999}', JSON, 400),
         (b'{"q": "one", "source": "en", "target": "de", "alternatives": NaN}', JSON, 400),
-        (b'{"q": {"a": {}}, "source": "en", "target": "de"}', JSON, 400),
-        (b'{"q": true, "source": "en", "target": "de"}', JSON, 400),
         (b'{"q": "one", "source": ["en"], "target": "de"}', JSON, 400),
         (b'{"q": "one", "source": "en", "target": "de", "format": 1}', JSON, 400),
         (b'{"q": "one", "source": "en", "target": "de", "glossary": {"a": {"b": "c"}}}', JSON, 400),
         (b"q=%ff&source=en&target=de", "application/x-www-form-urlencoded", 400),
-        (b"\xff\xff", "application/x-www-form-urlencoded", 400),
         (b"a&" * 2000, "application/x-www-form-urlencoded", 400),
         (b"--x\r\n\r\n", "multipart/form-data; boundary=x", 415),
         (b"one two", "text/plain", 415),
-        (b"<q>one</q>", "application/xml", 415),
         (b"x" * (2**20 + 1), JSON, 413),
     ],
 )  # fmt: skip
@@ -575,14 +569,16 @@ def test_a_signal_ends_the_server_when_what_it_accepted_is_answered(untrained, n
 def test_memory_does_not_grow_with_requests(untrained: Run):
     process, address = start(untrained)
     port = int(address.rpartition(":")[2])
+    # Letters of all scripts.
+    letters = [character for character in map(chr, range(0x2FFFF)) if character.isalpha()]
     choose = random.Random(1)
 
     def ask(count: int) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
         for _ in range(count):
             # Words, codes, tags and terms that were never there before.
-            word = "".join(choices(choose, 8))
-            glossary = {word: "".join(choices(choose, 3))}
+            word = "".join(choose.choices(letters, k=8))
+            glossary = {word: "".join(choose.choices(letters, k=3))}
             kinds = [{}, {"format": "html"}, {"glossary": glossary}, {"source": "auto"}]
             more: Any = choose.choice([*kinds, {"source": word}])
             fields = {"q": f"one {word} <b>two</b>", "source": "en", "target": "de"} | more
@@ -608,12 +604,3 @@ def test_memory_does_not_grow_with_requests(untrained: Run):
         assert process.wait(600) == 0
         assert process.stderr is not None
         process.stderr.close()
-
-
-def choices(choose: random.Random, count: int) -> Iterator[str]:
-    """Letters of all scripts."""
-    while count:
-        character = chr(choose.randrange(0x20, 0x2FFFF))
-        if character.isalpha():
-            yield character
-            count -= 1
