@@ -62,17 +62,8 @@ WEIGHTS = (SAFETENSORS, f"{SAFETENSORS}.index.json", PICKLED, f"{PICKLED}.index.
 SHARD = re.compile(r"(model|pytorch_model)-[0-9]{5}-of-[0-9]{5}\.(safetensors|bin)")
 # What an import reads besides the weights.
 OTHER_FILES = (
-    CONFIG,
-    GENERATION,
-    RECORD,
-    "vocab.json",
-    "target_vocab.json",
-    "source.spm",
-    "target.spm",
-    SENTENCEPIECE,
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
+    *(CONFIG, GENERATION, RECORD, SENTENCEPIECE, "vocab.json", "target_vocab.json", "source.spm"),
+    *("target.spm", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
     "README.md",
 )
 # The epsilon of PyTorch's layer norms, which no setting of this class changes.
