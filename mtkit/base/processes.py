@@ -26,6 +26,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Generic, TypeVar
 
 from mtkit.base.errors import LostWorkerError, MtkitError, status_after
+from mtkit.base.launched import available_cores
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -34,6 +35,8 @@ Result = TypeVar("Result")
 _AT_A_TIME = 2
 # With at most this many items no process is started, which takes half a second.
 _FEW = 2
+# The most processes per core; more would only use memory.
+_PER_CORE = 8
 # The exit status of a new process whose main script starts processes when it is imported. Neither
 # Python nor a shell uses this status.
 _IMPORTING = 86
@@ -57,7 +60,7 @@ def ordered_map(
     """Each item with its result, in the order of the items.
 
     Only the items in work are read, so memory is bounded. With one worker, or only one or two
-    items, everything is done in this process.
+    items, everything is done in this process; of more workers, at most eight per core are started.
 
     Args:
         function: sent to each worker once; its results do not depend on earlier items.
@@ -75,7 +78,8 @@ def ordered_map(
         return
     started: list[Worker[Item, Result]] = []
     try:
-        started.extend(Worker(function) for _ in range(workers))
+        most = min(workers, _PER_CORE * available_cores())
+        started.extend(Worker(function) for _ in range(most))
         # Items are sent to the workers in turn, and results are read in the same order.
         turns = itertools.cycle(started)
         sent: deque[Item] = deque()

@@ -23,6 +23,7 @@ from support.work import (
     squared,
 )
 
+from mtkit.base import processes
 from mtkit.base.errors import MtkitError
 from mtkit.base.processes import Worker, ordered_map
 
@@ -43,9 +44,9 @@ def test_results_come_in_the_order_of_the_items_from_several_processes():
     found = list(ordered_map(squared, range(100), workers=3))
     expected = [(number, number * number) for number in range(100)]
     assert [(number, square) for number, (square, _) in found] == expected
-    processes = {process for _, (_, process) in found}
-    assert len(processes) == 3
-    assert os.getpid() not in processes
+    found_in = {process for _, (_, process) in found}
+    assert len(found_in) == 3
+    assert os.getpid() not in found_in
 
 
 @pytest.mark.parametrize(("workers", "count"), [(1, 50), (4, 2), (4, 1), (4, 0)])
@@ -54,6 +55,12 @@ def test_one_worker_or_few_items_need_no_process(workers: int, count: int):
     expected = [(number, number * number) for number in range(count)]
     assert [(number, square) for number, (square, _) in found] == expected
     assert {process for _, (_, process) in found} <= {os.getpid()}
+
+
+def test_no_more_processes_are_started_than_can_be_of_use(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(processes, "available_cores", lambda: 1)
+    found = list(ordered_map(squared, range(40), workers=1000))
+    assert len({process for _, (_, process) in found}) == 8
 
 
 @pytest.mark.parametrize(("workers", "ahead"), [(1, 3), (2, 4)])
