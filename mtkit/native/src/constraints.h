@@ -1,4 +1,4 @@
-// What an output must and must not contain: `Constraints` in `mtkit.search_settings`.
+// What an output must and must not contain: `Constraints` in `mtkit.search_settings`, without masks.
 #pragma once
 
 #include <algorithm>
