@@ -1,7 +1,5 @@
 """The run folder: what is saved comes back, and what was not saved whole never counts."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -16,7 +14,6 @@ from support.runs import new_run, remade, save, steps
 
 from mtkit.base.errors import MtkitError
 from mtkit.checkpoint import average
-from mtkit.config import Config
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run, find_run
 from mtkit.train import assembly as train
@@ -24,8 +21,6 @@ from mtkit.train.checkpoints import CheckpointWriter, prune
 from mtkit.train.metrics import append_row, truncate_rows
 from mtkit.train.trainer import Trainer
 from mtkit.translate import Translator
-
-# Saving and loading
 
 
 def test_what_is_saved_comes_back_bit_for_bit(run: Run):
@@ -52,7 +47,7 @@ def test_what_is_saved_comes_back_bit_for_bit(run: Run):
 
 
 def test_a_run_keeps_the_subwords_of_either_side_or_the_joint_ones_and_never_both(
-    tmp_path: Path, tiny_config: Config, tiny_data: PreparedData, greek_data: PreparedData
+    tmp_path, tiny_config, tiny_data, greek_data
 ):
     for data, names in [
         (tiny_data, {"tokenizer.model"}),
@@ -82,9 +77,7 @@ def test_no_file_of_a_run_is_a_pickle(tiny_run: Run):
 
 
 @pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
-def test_every_file_of_a_checkpoint_has_the_mode_that_the_users_mask_gives(
-    mask: int, mode: int, run: Run
-):
+def test_every_file_of_a_checkpoint_has_the_mode_that_the_users_mask_gives(mask, mode, run):
     before = os.umask(mask)
     try:
         save(run, 1)
@@ -99,9 +92,6 @@ def test_saving_a_step_again_replaces_it(run: Run):
     save(run, 5, 2.0)
     (found,) = run.checkpoints()
     assert found.load_weights()["w"].unique().tolist() == [2.0]
-
-
-# Choosing weights
 
 
 def test_the_average_is_the_mean_worked_by_hand():
@@ -204,9 +194,7 @@ def change_config(folder: Path, old: str, new: str) -> None:
         ("seed: 1", "seed: 2"),
     ],
 )
-def test_a_changed_setting_that_may_not_change_is_refused_in_one_line(
-    old: str, new: str, begun: Path
-):
+def test_a_changed_setting_that_may_not_change_is_refused_in_one_line(old, new, begun):
     change_config(begun, old, new)
     with pytest.raises(MtkitError, match=r"config\.yaml") as error:
         Translator.load(begun, device="cpu")
@@ -222,7 +210,7 @@ def test_settings_that_may_change_may_be_edited(begun: Path):
 
 @pytest.mark.parametrize("setting", ["seed", "label_smoothing"])
 def test_a_checkpoint_of_another_run_is_not_used(
-    setting: str, tiny_run: Run, tiny_config: Config, tiny_data: PreparedData, tmp_path: Path
+    setting, tiny_run, tiny_config, tiny_data, tmp_path
 ):
     config = changed(tiny_config, "train", **{setting: 0.5 if "label" in setting else 2})
     other = tmp_path / "other"
@@ -249,7 +237,7 @@ def test_a_setting_that_a_later_version_adds_has_its_default(begun: Path, tiny_r
 
 
 def test_a_run_whose_folder_was_moved_writes_nothing_into_another(
-    tiny_config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_config, tiny_data, tmp_path, monkeypatch
 ):
     original = Trainer.update
 
@@ -277,9 +265,7 @@ def test_a_run_whose_folder_was_moved_writes_nothing_into_another(
     ("key", "value"),
     [("encoder_layers", 900), ("decoder_layers", 2), ("d_model", 1 << 18), ("d_ff", 64)],
 )
-def test_weights_of_another_model_are_refused_in_one_line(
-    key: str, value: int, tiny_run: Run, tmp_path: Path
-):
+def test_weights_of_another_model_are_refused_in_one_line(key, value, tiny_run, tmp_path):
     config = changed(tiny_run.config, "model", **{key: value})
     run = remade(tiny_run, tmp_path / "run", config=config)
     with pytest.raises(MtkitError, match="do not fit config") as error:
@@ -298,9 +284,6 @@ def test_a_file_in_the_place_of_a_checkpoint_is_refused_with_advice(begun: Path)
     assert "--checkpoint STEP, or --init-from RUN:STEP" in str(error.value)
 
 
-# Keeping and finding
-
-
 @pytest.mark.parametrize(
     ("bleu", "keep", "every", "left"),
     [
@@ -313,9 +296,7 @@ def test_a_file_in_the_place_of_a_checkpoint_is_refused_with_advice(begun: Path)
         ([None] * 7, 2, 3, [3, 6, 7]),
     ],
 )
-def test_pruning_keeps_the_newest_every_nth_and_the_best(
-    bleu: list[float | None], keep: int, every: int | None, left: list[int], run: Run
-):
+def test_pruning_keeps_the_newest_every_nth_and_the_best(bleu, keep, every, left, run):
     run = run.with_config(changed(run.config, "train", keep_checkpoints=keep, keep_every=every))
     for step, value in enumerate(bleu, start=1):
         save(run, step, bleu=value)
@@ -330,13 +311,10 @@ def test_the_best_checkpoint_is_so_by_the_score_that_was_chosen(by: str, step: i
         state = {"valid_bleu": bleu, "valid_chrf": chrf, "valid_loss": loss}
         run.save(number, weights={"w": torch.ones(1)}, optimizer={}, state=state)
     best = run.best()
-    assert best is not None
     assert best.step == step
 
 
-def test_the_run_with_the_newest_checkpoint_is_found(
-    tmp_path: Path, tiny_config: Config, tiny_data: PreparedData
-):
+def test_the_run_with_the_newest_checkpoint_is_found(tmp_path, tiny_config, tiny_data):
     root = tmp_path / "runs"
     runs = {
         name: new_run(root / name, tiny_config, tiny_data) for name in ("a", "b", "c", ".hidden")
@@ -350,7 +328,7 @@ def test_the_run_with_the_newest_checkpoint_is_found(
 
 
 def test_a_run_translates_after_its_data_is_gone_and_it_was_moved(
-    tmp_path: Path, tiny_run: Run, tiny_data: PreparedData, tiny_config: Config
+    tmp_path, tiny_run, tiny_data, tiny_config
 ):
     data_path, run_path = tmp_path / "data", tmp_path / "run"
     shutil.copytree(tiny_data.path, data_path)
@@ -360,9 +338,6 @@ def test_a_run_translates_after_its_data_is_gone_and_it_was_moved(
     shutil.rmtree(data_path)
     elsewhere = run_path.rename(tmp_path / "elsewhere")
     assert list(Translator.load(elsewhere, device="cpu").translate(lines)) == before
-
-
-# Metrics
 
 
 @pytest.mark.parametrize("cut", [b"}\n", b"25}\n", b', "loss": 2.25}\n'])

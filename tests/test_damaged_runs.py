@@ -1,7 +1,5 @@
 """What was not saved whole, or is damaged, never counts, and never stops a run from continuing."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil
@@ -9,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -22,13 +19,9 @@ from support.runs import contents, save, steps
 
 from mtkit import run_folder
 from mtkit.base.errors import MtkitError
-from mtkit.config import Config
-from mtkit.data import PreparedData
 from mtkit.run_folder import Run, find_run
 from mtkit.train import assembly as train
 from mtkit.train.checkpoints import CheckpointWriter, prune
-
-# Crashes
 
 
 def fail_renaming(patch: pytest.MonkeyPatch, error: BaseException) -> None:
@@ -50,12 +43,7 @@ def fail_writing_tensors(patch: pytest.MonkeyPatch, error: BaseException) -> Non
 
 @pytest.mark.parametrize("fail", [fail_renaming, fail_syncing, fail_writing_tensors])
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left"), KeyboardInterrupt()])
-def test_a_save_that_fails_leaves_the_older_checkpoints_as_they_were(
-    fail: Callable[[pytest.MonkeyPatch, BaseException], None],
-    error: BaseException,
-    run: Run,
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_a_save_that_fails_leaves_the_older_checkpoints_as_they_were(fail, error, run, monkeypatch):
     save(run, 10)
     before = contents(run.path)
     expected = MtkitError if isinstance(error, OSError) else KeyboardInterrupt
@@ -97,7 +85,7 @@ run.save(20, weights={{"w": torch.zeros(9)}}, optimizer={{}}, state={{}})
 
 
 def test_an_old_checkpoint_that_cannot_be_deleted_is_reported_and_saving_succeeds(
-    run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    run, monkeypatch, caplog
 ):
     run = run.with_config(changed(run.config, "train", keep_checkpoints=1))
     original = shutil.rmtree
@@ -121,9 +109,7 @@ def test_an_old_checkpoint_that_cannot_be_deleted_is_reported_and_saving_succeed
     assert steps(run) == [30]
 
 
-def test_a_prune_that_is_killed_leaves_no_half_of_a_checkpoint(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_prune_that_is_killed_leaves_no_half_of_a_checkpoint(run, monkeypatch):
     for step in (10, 20, 30, 40, 50, 60):
         save(run, step)
     with monkeypatch.context() as patch:
@@ -142,9 +128,7 @@ def test_a_prune_that_is_killed_leaves_no_half_of_a_checkpoint(
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_running_save_is_always_waited_for(
-    fails: bool, run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-):
+def test_a_running_save_is_always_waited_for(fails, run, monkeypatch, caplog):
     save(run, 10)
     begun = threading.Event()
     original = safetensors.torch.save_file
@@ -182,9 +166,6 @@ def test_leftovers_and_strange_names_are_not_checkpoints(run: Run):
     assert steps(run) == [10]
 
 
-# Damage
-
-
 def truncate(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:-1])
 
@@ -215,9 +196,7 @@ DAMAGES += [swap_with_the_one_before]
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("which", ["last", "average:2"])
-def test_damaged_weights_are_one_line_that_names_the_file(
-    damage: Callable[[Path], None], which: str, run: Run
-):
+def test_damaged_weights_are_one_line_that_names_the_file(damage, which, run):
     save(run, 10)
     save(run, 20)
     damage(run.path / "checkpoints" / "step-00000020" / "model.safetensors")
@@ -228,9 +207,7 @@ def test_damaged_weights_are_one_line_that_names_the_file(
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_a_checkpoint_that_is_deleted_after_it_was_chosen_is_one_line_that_says_so(
-    count: int, run: Run
-):
+def test_a_checkpoint_that_is_deleted_after_it_was_chosen_is_one_line_that_says_so(count, run):
     for step in (10, 20):
         save(run, step)
     selection = run.selection(f"average:{count}")
@@ -257,12 +234,7 @@ def test_a_checkpoint_that_is_deleted_after_it_was_chosen_is_one_line_that_says_
     ],
 )
 def test_training_resumes_from_the_last_good_checkpoint_with_a_warning(
-    name: str,
-    damage: Callable[[Path], None],
-    begun: Path,
-    tiny_run: Run,
-    tiny_data: PreparedData,
-    caplog: pytest.LogCaptureFixture,
+    name, damage, begun, tiny_run, tiny_data, caplog
 ):
     assert steps(tiny_run) == [2, 4]
     damage(begun / "checkpoints" / "step-00000004" / name)
@@ -277,9 +249,7 @@ def test_training_resumes_from_the_last_good_checkpoint_with_a_warning(
         assert torch.equal(tensor, expected[tensor_name])
 
 
-def test_if_every_checkpoint_is_damaged_the_way_out_is_named(
-    begun: Path, tiny_config: Config, tiny_data: PreparedData
-):
+def test_if_every_checkpoint_is_damaged_the_way_out_is_named(begun, tiny_config, tiny_data):
     for file in begun.rglob("model.safetensors"):
         truncate(file)
     with pytest.raises(MtkitError, match="--restart"):
@@ -289,13 +259,7 @@ def test_if_every_checkpoint_is_damaged_the_way_out_is_named(
 
 @pytest.mark.parametrize(("joint", "saved"), [(True, 0), (False, 0), (False, 1), (False, 2)])
 def test_a_run_killed_while_it_is_created_can_be_begun_again(
-    joint: bool,
-    saved: int,
-    tiny_config: Config,
-    tiny_data: PreparedData,
-    greek_data: PreparedData,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    joint, saved, tiny_config, tiny_data, greek_data, tmp_path, monkeypatch
 ):
     folder, data = tmp_path / "run", tiny_data if joint else greek_data
     original, left = Path.write_bytes, saved

@@ -1,7 +1,5 @@
 """Lines of text and the prepared folder."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import hashlib
@@ -27,8 +25,6 @@ from mtkit.tokenizer import Vocabularies
 
 PAD, BOS, EOS = 0, 1, 2
 
-# Lines of text
-
 
 @pytest.mark.parametrize(
     ("content", "lines"),
@@ -52,17 +48,13 @@ PAD, BOS, EOS = 0, 1, 2
         (b"  a  \t\n", ["  a  \t"]),
     ],
 )
-def test_a_line_ends_at_a_newline_and_nowhere_else(
-    content: bytes, lines: list[str], tmp_path: Path
-):
+def test_a_line_ends_at_a_newline_and_nowhere_else(content, lines, tmp_path):
     file = tmp_path / "text"
     file.write_bytes(content)
     assert list(read_lines(file)) == lines
 
 
-def test_text_with_returns_alone_is_one_line_with_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
+def test_text_with_returns_alone_is_one_line_with_a_warning(tmp_path, caplog):
     old = tmp_path / "old.txt"
     old.write_bytes(b"one\rtwo\rthree\r")
     assert list(read_lines(old)) == ["one\rtwo\rthree"]
@@ -76,9 +68,7 @@ def test_text_with_returns_alone_is_one_line_with_a_warning(
 @pytest.mark.parametrize(
     "text", [b"one\r", b"one\rtwo", b"a\rb\rc\n", b"a\r\nb\r\n", b"a\nb\r\r", b""]
 )
-def test_other_returns_are_not_warned_of(
-    text: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
+def test_other_returns_are_not_warned_of(text, tmp_path, caplog):
     (tmp_path / "text").write_bytes(text)
     list(read_lines(tmp_path / "text"))
     assert caplog.records == []
@@ -123,7 +113,7 @@ def test_compressed_files_that_were_joined_are_read_to_the_end(suffix: str, tmp_
 @pytest.mark.parametrize("suffix", COMPRESSORS)
 @pytest.mark.parametrize("harm", [0.99, 0.5, 0.001, "another content", "a damaged byte"])
 def test_a_truncated_damaged_or_wrongly_named_file_is_an_error_that_names_it_and_says_why(
-    suffix: str, harm: float | str, tmp_path: Path
+    suffix, harm, tmp_path
 ):
     file = tmp_path / f"text{suffix}"
     checked = {zstd.CompressionParameter.checksum_flag: 1}
@@ -152,7 +142,7 @@ def test_a_truncated_damaged_or_wrongly_named_file_is_an_error_that_names_it_and
     ],
 )
 def test_text_that_is_not_utf8_is_an_error_that_names_file_line_and_byte(
-    content: bytes, line: int, byte: str, tmp_path: Path
+    content, line, byte, tmp_path
 ):
     file = tmp_path / "text"
     file.write_bytes(content)
@@ -179,9 +169,6 @@ def test_the_checksum_is_that_of_the_bytes(tmp_path: Path):
     file.write_bytes(b"abc")
     # The example of FIPS 180-2.
     assert sha256_of(file) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-
-
-# The prepared folder
 
 
 class FakeTokenizer:
@@ -255,9 +242,7 @@ def test_parts_are_the_sentences_in_order(size: int, tmp_path: Path):
         *(((300, 65_536), 2), ((65_536, 300), 2), ((300, 65_537), 4), ((65_537, 300), 4)),
     ],
 )
-def test_the_larger_of_two_vocabularies_decides_how_many_bytes_ids_take(
-    sizes: tuple[int, int], width: int, tmp_path: Path
-):
+def test_the_larger_of_two_vocabularies_decides_how_many_bytes_ids_take(sizes, width, tmp_path):
     with create_prepared(tmp_path / "data") as writer:
         writer.add_tokenizers(Vocabularies(*map(FakeTokenizer, sizes)))  # type: ignore[arg-type]
         for split in ("train", "valid"):
@@ -346,9 +331,7 @@ def test_opening_refuses_a_folder_with_a_file_missing_or_cut_short(name: str, tm
 
 
 @pytest.mark.parametrize("manifest", [b"", b"{", b"\xff", b"[]", b"{}", b'{"format": 99}', b"null"])
-def test_opening_refuses_a_manifest_that_is_damaged_or_of_another_version(
-    manifest: bytes, tmp_path: Path
-):
+def test_opening_refuses_a_manifest_that_is_damaged_or_of_another_version(manifest, tmp_path):
     path = write(tmp_path / "data").path
     (path / "manifest.json").write_bytes(manifest)
     with pytest.raises(MtkitError, match="prepare again"):

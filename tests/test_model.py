@@ -1,7 +1,5 @@
 """The Transformer, against PyTorch's own and against what must hold of any."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -187,9 +185,7 @@ def test_padding_does_not_change_the_logits(variant: dict[str, object]) -> None:
 
 @pytest.mark.usefixtures("in_float64")
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_later_target_token_does_not_change_an_earlier_prediction(
-    variant: dict[str, object],
-) -> None:
+def test_a_later_target_token_does_not_change_an_earlier_prediction(variant):
     model = build(**variant)
     src, tgt_in = sentences(6), shifted(sentences(8, seed=1))
     changed = tgt_in.clone()
@@ -237,9 +233,7 @@ def test_narrow_attention_under_autocast_has_the_type_of_a_linear_layer() -> Non
 
 
 @pytest.mark.usefixtures("in_float64")
-def test_restricted_attention_trains_in_blocks_as_it_does_in_one_mask(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_restricted_attention_trains_in_blocks_as_it_does_in_one_mask(monkeypatch):
     gradients = []
     for smallest in (4, 1000):
         monkeypatch.setattr("mtkit.attention.SMALLEST_BLOCK", smallest)
@@ -262,9 +256,7 @@ def test_a_window_as_long_as_the_sequence_is_full_attention_to_the_last_bit() ->
 @pytest.mark.parametrize(
     ("preset", "millions", "body"), [("base", 63.1, 44.14), ("big", 214.3, 176.36)]
 )
-def test_the_presets_have_the_parameters_of_the_paper(
-    preset: str, millions: float, body: float
-) -> None:
+def test_the_presets_have_the_parameters_of_the_paper(preset, millions, body):
     with torch.device("meta"):
         counts = parameter_counts(Transformer(load_config(preset).model, 37_000, PAD))
     assert sum(counts.values()) / 1e6 == pytest.approx(millions, abs=0.06)
@@ -334,7 +326,6 @@ def test_initial_values_are_glorot_over_the_matrices_of_the_papers_code() -> Non
 def test_an_embedding_of_the_source_begins_as_the_shared_one_does() -> None:
     torch.manual_seed(0)
     model = Transformer(ModelConfig.model_validate(SHAPE | {"d_model": 64}), V, PAD, 4000)
-    assert model.src_embedding is not None
     weight = model.src_embedding.weight
     assert weight[1:].std().item() == pytest.approx(64**-0.5, rel=0.02)
     assert not weight[PAD].any()
@@ -348,7 +339,6 @@ def test_the_encoder_alone_reads_the_embedding_of_the_source() -> None:
     src, tgt_in = torch.tensor([[V_SRC - 1, EOS]]), torch.tensor([[BOS, 4]])
     before, memory = model(src, tgt_in), model.encode(src).states
     assert before.shape == (1, 2, V)
-    assert model.src_embedding is not None
     with torch.no_grad():
         model.embedding.weight[4:] += 1.0
         assert torch.equal(model.encode(src).states, memory)

@@ -98,7 +98,8 @@ def export(
     vocabularies = run.tokenizers()
     if vocabularies.has_tags_on_both_sides and target is not RUN_COPY:
         if reason := why_not(vocabularies):
-            raise MtkitError(f"--format {format} cannot express tags on both sides: {reason}")
+            what = f"tags on both sides: {reason}; use --format safetensors"
+            raise MtkitError(f"--format {format} cannot express {what}")
         M2M100.check_expressible(run.config.model)
         if target is not HUGGINGFACE:
             raise MtkitError(

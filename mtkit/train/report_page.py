@@ -160,9 +160,6 @@ def _flat(row: Mapping[str, Any], intervals: Mapping[str, float]) -> dict[str, A
     return flat
 
 
-# ---------------------------------------------------------------------------------------------
-# Curves
-
 # Further validation sets that are drawn; the table has all of them.
 _MAX_SETS = 12
 
@@ -250,10 +247,6 @@ def _in_words(line: Line) -> str:
         f"{line.label}: {brief(start)} at step {first:,.0f}, {brief(end)} at step {last:,.0f}, "
         f"lowest {brief(min(values))}, highest {brief(max(values))}."
     )
-
-
-# ---------------------------------------------------------------------------------------------
-# Samples
 
 
 def _some_validations(

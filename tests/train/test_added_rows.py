@@ -3,8 +3,6 @@
 Expected rows are taken from the weights of the run by the names of subwords.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import unicodedata
@@ -26,7 +24,7 @@ from support.prepared import prepare_several
 from torch import Tensor
 
 from mtkit.base.errors import MtkitError
-from mtkit.config import Config, load_config
+from mtkit.config import load_config
 from mtkit.convert import export, import_model
 from mtkit.convert.export_record import Format
 from mtkit.data import PreparedData
@@ -83,9 +81,7 @@ def bytes_of(character: str) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_old_rows_stay_and_new_ones_begin_as_documented(
-    kind: str, runs: dict[str, Run], tmp_path: Path
-):
+def test_old_rows_stay_and_new_ones_begin_as_documented(kind, runs, tmp_path):
     run, code = runs[kind], "ces_Latn" if kind == "nllb" else "dsb"
     data = adapted(run, tmp_path, code)
     old, new = run.tokenizers(), data.tokenizers()
@@ -143,11 +139,7 @@ def test_old_rows_stay_and_new_ones_begin_as_documented(
     "kind", ["bpe with tags on both sides", "unigram with tags on the source", "m2m100"]
 )
 def test_training_goes_on_and_what_comes_out_is_a_usual_run(
-    kind: str,
-    runs: dict[str, Run],
-    tmp_path: Path,
-    tiny_config: Config,
-    caplog: pytest.LogCaptureFixture,
+    kind, runs, tmp_path, tiny_config, caplog
 ):
     run = runs[kind]
     data = adapted(run, tmp_path, "dsb")
@@ -187,9 +179,7 @@ def test_training_goes_on_and_what_comes_out_is_a_usual_run(
     assert torch.equal(second["embedding.weight"][count], first["embedding.weight"][tag])
 
 
-def test_data_that_was_prepared_from_such_data_fits_the_first_run_too(
-    runs: dict[str, Run], tmp_path: Path
-):
+def test_data_that_was_prepared_from_such_data_fits_the_first_run_too(runs, tmp_path):
     run = runs["bpe with tags on both sides"]
     first = adapted(run, tmp_path / "first")
     second = adapted(run, tmp_path / "second", "sk", "cs", tokenizer_from=first.path)
@@ -204,13 +194,10 @@ def test_without_missing_characters_only_the_tag_is_added(runs: dict[str, Run], 
     data = adapted(run, tmp_path, add_characters=False, words=GERMAN)
     assert len(data.tokenizers().src) == len(run.tokenizers().src) + 1
     assert data.manifest.settings["vocab_size"] == len(data.tokenizers().src)
-    assert data.manifest.tokenizer_from is not None
     assert data.manifest.tokenizer_from["added_languages"] == {"cs": "de"}
 
 
-def test_a_new_script_suits_a_vocabulary_that_gets_its_characters(
-    runs: dict[str, Run], tmp_path: Path
-):
+def test_a_new_script_suits_a_vocabulary_that_gets_its_characters(runs, tmp_path):
     run = runs["bpe with tags on both sides"]
     pairs = write_pairs(tmp_path, "greek", number_pairs(60, seed=2, words=GREEK))
     files = parallel_files(*pairs)
@@ -253,9 +240,7 @@ def test_data_with_other_subwords_is_refused_as_before(runs: dict[str, Run], tmp
         ("cs=cs", "has no cs; the nearest of its languages are "),
     ],
 )
-def test_a_language_that_cannot_be_added_gets_one_line(
-    pair: str, message: str, runs: dict[str, Run], tmp_path: Path
-):
+def test_a_language_that_cannot_be_added_gets_one_line(pair, message, runs, tmp_path):
     run = runs["bpe with tags on both sides"]
     with pytest.raises(MtkitError) as caught:
         adapted(run, tmp_path, like=None, added_languages=[pair])
@@ -264,21 +249,16 @@ def test_a_language_that_cannot_be_added_gets_one_line(
     assert not (tmp_path / "new").exists()
 
 
-def test_five_of_many_languages_are_named_and_codes_of_another_standard_are_known(
-    runs: dict[str, Run], tmp_path: Path
-):
+def test_five_of_many_languages_are_named_and_codes_of_another_standard_are_known(runs, tmp_path):
     with pytest.raises(MtkitError) as caught:
         adapted(runs["m2m100"], tmp_path, "csb", "dsb")
     nearest = str(caught.value).rpartition(" are ")[2].split(", ")
     assert len(nearest) == 5
     data = adapted(runs["nllb"], tmp_path, "ces_Latn", "de")
-    assert data.manifest.tokenizer_from is not None
     assert data.manifest.tokenizer_from["added_languages"] == {"ces_Latn": "deu_Latn"}
 
 
-def test_a_run_without_tags_and_a_preparation_without_a_run_get_one_line(
-    tmp_path: Path, tiny_run: Run
-):
+def test_a_run_without_tags_and_a_preparation_without_a_run_get_one_line(tmp_path, tiny_run):
     pairs = write_pairs(tmp_path, "new", number_pairs(60, seed=2))
     arguments: dict[str, Any] = {"src_lang": "en", "tgt_lang": "de", "train": [pairs]}
     arguments |= {"valid": pairs, "added_languages": ["de=en"]}
@@ -308,9 +288,7 @@ def test_the_command_has_the_options(place: Place, runs: dict[str, Run], tmp_pat
 @pytest.mark.parametrize(
     "setting", ["train.freeze=[embedding, src_embedding]", "train.lora_rank=2", "train.ema=0.5"]
 )
-def test_of_a_frozen_embedding_the_new_rows_alone_are_trained(
-    kind: str, setting: str, runs: dict[str, Run], tmp_path: Path
-):
+def test_of_a_frozen_embedding_the_new_rows_alone_are_trained(kind, setting, runs, tmp_path):
     run, data = runs[kind], adapted(runs[kind], tmp_path, "dsb")
     if kind == "bpe with tags on both sides":
         setting = setting.replace(", src_embedding", "")
@@ -340,9 +318,7 @@ def test_of_a_frozen_embedding_the_new_rows_alone_are_trained(
         assert not torch.isclose(weight[len(old) :], began[len(old) :], atol=1e-6).all(1).any()
 
 
-def test_of_an_import_of_m2m100_the_rows_of_start_and_eos_stay_the_same(
-    runs: dict[str, Run], tmp_path: Path
-):
+def test_of_an_import_of_m2m100_the_rows_of_start_and_eos_stay_the_same(runs, tmp_path):
     """So that it can leave again: there they are one row."""
     run, text = runs["nllb"], tmp_path / "text"
     data = adapted(run, tmp_path, "deu_Latn", None, words=GERMAN, add_characters=False)
@@ -357,9 +333,7 @@ def test_of_an_import_of_m2m100_the_rows_of_start_and_eos_stay_the_same(
     export(Run.open(tmp_path / "r"), tmp_path / "exported", format="huggingface", check=text)
 
 
-def test_characters_and_a_language_leave_for_transformers_where_it_can_have_them(
-    runs: dict[str, Run], tmp_path: Path
-):
+def test_characters_and_a_language_leave_for_transformers_where_it_can_have_them(runs, tmp_path):
     text = tmp_path / "text"
     text.write_text("one two\nnine ř☃ ř\n☃ neun\n", encoding="utf-8")
     config = load_config("fine-tune", ["train.max_steps=1", "train.learning_rate=1e-3"])
@@ -417,8 +391,6 @@ def test_what_was_added_leaves_to_transformers_and_comes_back(runs: dict[str, Ru
     assert {"ř", "☃"} <= {tokenizer.piece(i) for i in range(len(tokenizer))}
 
 
-def test_a_language_under_another_code_is_named_as_the_run_has_it(
-    runs: dict[str, Run], tmp_path: Path
-):
+def test_a_language_under_another_code_is_named_as_the_run_has_it(runs, tmp_path):
     with pytest.raises(MtkitError, match="has de; write de and not deu_Latn"):
         adapted(runs["bpe with tags on both sides"], tmp_path, "deu_Latn", None)

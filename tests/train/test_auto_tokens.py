@@ -1,7 +1,5 @@
 """`train.device_batch_tokens: auto`: as many tokens at a time as fit in memory."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -39,9 +37,7 @@ def automatic(trainings: Trainings) -> Trainings:
 
 
 @pytest.mark.parametrize("room", [40, slow(55), slow(80), slow(120), 150, slow(300)])
-def test_a_run_takes_what_fits_and_is_that_with_this_number(
-    room: int, automatic: Trainings, caplog: pytest.LogCaptureFixture
-):
+def test_a_run_takes_what_fits_and_is_that_with_this_number(room, automatic, caplog):
     caplog.set_level("INFO")
     hold(room)
     assert automatic.run("auto")
@@ -61,9 +57,7 @@ def test_without_need_nothing_is_lowered(automatic: Trainings):
     automatic.assert_same("auto", "given", "loss")
 
 
-def test_a_run_that_resumes_takes_its_number_again_even_with_more_memory(
-    automatic: Trainings, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_run_that_resumes_takes_its_number_again_even_with_more_memory(automatic, monkeypatch):
     make = gradients.make_batch
     hold(150)
     automatic.run("whole")
@@ -102,9 +96,7 @@ def test_two_micro_batches_that_do_not_fit_together_are_computed_one_by_one(cram
     assert cramped.micro_batches.at_once == 1
 
 
-def test_fewer_tokens_at_a_time_still_hold_the_longest_pair_of_all(
-    cramped: Trainer, monkeypatch: pytest.MonkeyPatch
-):
+def test_fewer_tokens_at_a_time_still_hold_the_longest_pair_of_all(cramped, monkeypatch):
     """The largest batch, of both sides together, need not have the longest sentence."""
     micro_batches = cramped.micro_batches
     shortest = micro_batches.pairs.src.lengths.argmin(keepdims=True)
@@ -117,9 +109,7 @@ def test_fewer_tokens_at_a_time_still_hold_the_longest_pair_of_all(
 
 @pytest.mark.parametrize("path", ["plain", "packed"])
 @pytest.mark.parametrize("share", [0.9, 1.0, 1.2, 1.45, 1.5, 1.6, 2.0, 3.3, 10.0])
-def test_what_fits_has_room_for_the_growth_by_bpe_dropout(
-    share: float, path: str, config: Config, tiny_data: PreparedData
-):
+def test_what_fits_has_room_for_the_growth_by_bpe_dropout(share, path, config, tiny_data):
     # A sentence may become 1.5 times as long.
     changes = {"device_batch_tokens": "auto", "gpu_path": path, "bpe_dropout": 0.1}
     trainer = Trainer(changed(config, "train", **changes), tiny_data, device=torch.device("cpu"))
@@ -146,9 +136,7 @@ def test_all_workers_take_what_fits_on_each(path: str, automatic: Trainings):
 
 
 @pytest.mark.parametrize(("path", "rank"), [("plain", 1), ("packed", 0)])
-def test_all_workers_repeat_an_update_in_halves_if_memory_runs_out_on_one(
-    path: str, rank: int, automatic: Trainings
-):
+def test_all_workers_repeat_an_update_in_halves_if_memory_runs_out_on_one(path, rank, automatic):
     automatic.change("train", gpu_path=path)
     automatic.change("model", dropout=0.0)
     Team(

@@ -1,7 +1,5 @@
 """Subword dropout: other pieces for the same text."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 
@@ -57,9 +55,7 @@ def sampled(
 @given(
     st.lists(st.text(st.sampled_from("derlinunterst äß日本<2de>") | st.characters(codec="utf-8")))
 )
-def test_without_anything_left_out_the_pieces_are_those_of_bpe(
-    tokenizer: Tokenizer, lines: list[str]
-) -> None:
+def test_without_anything_left_out_the_pieces_are_those_of_bpe(tokenizer, lines):
     assert sampled(tokenizer, lines, 0.0) == [[*tokenizer.encode(line), 2] for line in lines]
 
 
@@ -92,9 +88,7 @@ def as_in_the_paper(word: str, pieces: dict[str, int], p: float, rng: random.Ran
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.4])
-def test_segmentations_are_as_frequent_as_in_the_paper(
-    tokenizer: Tokenizer, probability: float
-) -> None:
+def test_segmentations_are_as_frequent_as_in_the_paper(tokenizer, probability):
     number = 4000
     pieces = {tokenizer.piece(i): i for i in range(261, len(tokenizer))}
     rng = random.Random(1)

@@ -1,12 +1,9 @@
 """What goes wrong in training is one line, and nothing is lost."""
 
-from __future__ import annotations
-
 import json
 import resource
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +20,10 @@ from torch import Tensor
 from mtkit.base import devices
 from mtkit.base.errors import MtkitError
 from mtkit.config import Config, dump_config
-from mtkit.data import PreparedData
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.train import assembly as train
 from mtkit.train import checkpoints, dry_run
-
-# What goes wrong
 
 
 def test_a_loss_of_nan_is_reported_in_one_line_with_step_and_learning_rate(trainings: Trainings):
@@ -62,11 +56,7 @@ def test_weights_of_nan_are_never_saved(trainings: Trainings):
 )
 @pytest.mark.parametrize(("batch_tokens", "at_a_time"), [(200, None), (200, 80), (9000, None)])
 def test_a_batch_that_does_not_fit_is_one_line_with_a_setting_that_helps(
-    failure: Exception,
-    batch_tokens: int,
-    at_a_time: int | None,
-    trainings: Trainings,
-    monkeypatch: pytest.MonkeyPatch,
+    failure, batch_tokens, at_a_time, trainings, monkeypatch
 ):
     original = Transformer.forward
 
@@ -96,11 +86,7 @@ def test_a_batch_that_does_not_fit_is_one_line_with_a_setting_that_helps(
     ],
 )
 def test_an_error_in_the_model_is_one_line_if_it_is_about_memory(
-    error: Exception,
-    raised: type[Exception],
-    words: str,
-    trainings: Trainings,
-    monkeypatch: pytest.MonkeyPatch,
+    error, raised, words, trainings, monkeypatch
 ):
     def forward(*_: object, **__: object) -> Tensor:
         raise error
@@ -122,7 +108,7 @@ def slow_down_saving(patch: pytest.MonkeyPatch) -> None:
 
 
 def test_memory_that_runs_out_later_is_one_line_with_the_last_good_checkpoint(
-    trainings: Trainings, monkeypatch: pytest.MonkeyPatch
+    trainings, monkeypatch
 ):
     def run_out_of_memory() -> None:
         raise torch.OutOfMemoryError("CUDA out of memory.\nMany lines.")
@@ -134,9 +120,7 @@ def test_memory_that_runs_out_later_is_one_line_with_the_last_good_checkpoint(
     assert "train.device_batch_tokens (now 80)" in str(e.value)
 
 
-def test_a_pair_longer_than_what_fits_is_one_line_that_names_the_setting_to_raise(
-    trainings: Trainings,
-):
+def test_a_pair_longer_than_what_fits_is_one_line_that_names_the_setting_to_raise(trainings):
     for settings in (
         {"batch_tokens": 200, "device_batch_tokens": 5},
         {"batch_tokens": 5, "device_batch_tokens": None},
@@ -146,13 +130,8 @@ def test_a_pair_longer_than_what_fits_is_one_line_that_names_the_setting_to_rais
             trainings.run("run", **settings)
 
 
-# Killed, and out of room
-
-
 @pytest.mark.slow
-def test_killed_twenty_times_a_run_ends_with_the_weights_of_one_never_killed(
-    trainings: Trainings, tmp_path: Path
-):
+def test_killed_twenty_times_a_run_ends_with_the_weights_of_one_never_killed(trainings, tmp_path):
     trainings.change("train", max_steps=60, checkpoint_every=2, valid_every=20)
     trainings.run("whole")
     file = tmp_path / "config.yaml"
@@ -201,7 +180,7 @@ def test_a_full_disk_ends_in_one_line_and_nothing_is_lost(trainings: Trainings, 
 
 
 def test_the_newest_checkpoints_are_set_aside_if_they_are_damaged(
-    begun: Path, tiny_config: Config, tiny_data: PreparedData, caplog: pytest.LogCaptureFixture
+    begun, tiny_config, tiny_data, caplog
 ):
     (begun / "checkpoints" / "step-00000004" / "model.safetensors").write_bytes(b"cut")
     # At 3 a checkpoint is written; the damaged one at 4 must not count as a newer one.
@@ -214,7 +193,7 @@ def test_the_newest_checkpoints_are_set_aside_if_they_are_damaged(
 
 
 def test_a_model_larger_than_all_memory_is_refused_before_it_is_built(
-    tiny_config: Config, tiny_data: PreparedData, tmp_path: Path
+    tiny_config, tiny_data, tmp_path
 ):
     config = changed(tiny_config, "model", d_model=1 << 20)
     for work in (
@@ -251,11 +230,7 @@ def on_a_small_machine(arguments: list[str]) -> None:
     ],
 )
 def test_a_model_that_outgrows_memory_is_one_line_before_the_first_step(
-    place: Callable[[list[str]], None],
-    precision: str,
-    config: Config,
-    tiny_data: PreparedData,
-    tmp_path: Path,
+    place, precision, config, tiny_data, tmp_path
 ):
     huge = changed(config, "train", batch_tokens=200_000, device_batch_tokens=200_000)
     huge = changed(huge, "train", batches_per_update=1, precision=precision)

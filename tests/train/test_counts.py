@@ -1,7 +1,5 @@
 """What an update asks of a GPU, counted without one: kernels, casts, waits and copies."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -96,9 +94,7 @@ def faults(few: Counts, many: Counts, *, also: int = 0) -> dict[str, Counter[str
 
 
 @pytest.mark.parametrize("name", [name if name in FIRST else slow(name) for name in VARIANTS])
-def test_an_update_neither_waits_nor_costs_more_for_more_batches(
-    name: str, config: Config, tiny_data: PreparedData, request: pytest.FixtureRequest
-):
+def test_an_update_neither_waits_nor_costs_more_for_more_batches(name, config, tiny_data, request):
     guided = name == "guided alignment"
     data = request.getfixturevalue("linked") if guided else tiny_data
     few, many = counted(of_gpu(config, **VARIANTS[name]), data)
@@ -107,9 +103,7 @@ def test_an_update_neither_waits_nor_costs_more_for_more_batches(
     assert many.uploads.total() == 1 + MANY * guided
 
 
-def test_an_update_has_few_kernels_and_casts_for_each_parameter(
-    config: Config, tiny_data: PreparedData
-):
+def test_an_update_has_few_kernels_and_casts_for_each_parameter(config, tiny_data):
     config = of_gpu(config)
     _, many = counted(config, tiny_data)
     model = Transformer(config.model, 10, PAD_ID)
@@ -118,9 +112,6 @@ def test_an_update_has_few_kernels_and_casts_for_each_parameter(
     assert many.casts.total() <= 2.2 * parameters
     # In the forward pass, in the backward pass, and of the optimizer.
     assert besides_attention(many.kernels) <= 8 * parameters
-
-
-# Faults that are found
 
 
 @pytest.mark.parametrize(
@@ -160,9 +151,7 @@ def test_batch_by_batch_is_found(config: Config, tiny_data: PreparedData):
     assert found.keys() == {"casts for each batch", "kernels for each batch"}
 
 
-def test_a_tensor_that_was_left_on_the_host_is_an_error(
-    config: Config, tiny_data: PreparedData, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_tensor_that_was_left_on_the_host_is_an_error(config, tiny_data, monkeypatch):
     monkeypatch.setattr(batches, "copied_to", lambda _, ids: ids)
     with pytest.raises(RuntimeError, match="of tensors on the CPU and on the GPU"):
         counted(of_gpu(config), tiny_data)

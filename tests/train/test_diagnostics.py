@@ -1,7 +1,5 @@
 """Findings: what is said of sick runs, and that nothing is said of healthy ones."""
 
-from __future__ import annotations
-
 import math
 import random
 import re
@@ -103,9 +101,7 @@ numbers = st.one_of(st.sampled_from([math.nan, math.inf, 1e9]), st.floats(0, 12)
 
 
 @given(texts, st.lists(numbers), st.lists(numbers, min_size=1))
-def test_each_finding_of_any_run_is_a_sentence_on_one_line(
-    triples: list[tuple[str, str, str]], losses: list[float], valid_losses: list[float]
-) -> None:
+def test_each_finding_of_any_run_is_a_sentence_on_one_line(triples, losses, valid_losses):
     src, tgt, hyp = zip(*triples, strict=True) if triples else ((), (), ())
     curve = LearningCurve(1, 0.0, 2.3, losses, valid_losses)
     for sentence in findings(Config(), curve, src, tgt, hyp):
@@ -193,8 +189,8 @@ def test_in_a_handful_of_sentences_nothing_is_reported() -> None:
     ],
 )
 def test_a_learning_rate_far_from_the_formula_is_reported_with_its_value(
-    overrides: list[str], steps: int, expected: str
-) -> None:
+    overrides, steps, expected
+):
     config = by_formula(*overrides)
     found = only(findings(config, replace(CURVE, steps=steps), *healthy()))
     assert expected in found
@@ -247,9 +243,7 @@ def test_a_loss_like_that_of_guessing_is_reported_beside_it(loss: float, learned
         (5.13, 8, ("is 6.36 after 60 updates", "lower")),
     ],
 )
-def test_a_bad_loss_of_fine_tuning_is_compared_with_that_of_step_0(
-    initial: float, lora_rank: int, expected: tuple[str, str]
-) -> None:
+def test_a_bad_loss_of_fine_tuning_is_compared_with_that_of_step_0(initial, lora_rank, expected):
     config = load_config("fine-tune", [f"train.lora_rank={lora_rank}"])
     tuned = replace(CURVE, steps=60, valid_losses=(6.36,), initial_valid_loss=initial)
     found = only(findings(config, tuned, *healthy()))
@@ -301,9 +295,7 @@ def test_a_training_loss_that_rises_is_reported() -> None:
         (by_formula("schedule=linear", "learning_rate=0.001"), "train.learning_rate"),
     ],
 )
-def test_the_setting_to_lower_is_the_one_that_the_schedule_uses(
-    config: Config, setting: str
-) -> None:
+def test_the_setting_to_lower_is_the_one_that_the_schedule_uses(config, setting):
     sick = replace(CURVE, valid_losses=(6.5,), losses=(5.0, 4.1, 4.3, 6.9, 7.0, 6.8))
     src, tgt, _ = healthy()
     found = findings(config, sick, src, tgt, ["nein nein nein nein"] * len(PAIRS))
@@ -346,8 +338,6 @@ def test_scores_are_flat_when_the_last_five_gain_less_than_half_a_point() -> Non
         (["max_steps=399", "learning_rate_scale=5"], "if the loss does not fall, lower"),
     ],
 )
-def test_an_unusual_learning_rate_is_known_before_training(
-    overrides: list[str], expected: str | None
-) -> None:
+def test_an_unusual_learning_rate_is_known_before_training(overrides, expected):
     warning = unusual_rate(by_formula(*overrides))
     assert (warning is None) if expected is None else (warning and expected in warning)

@@ -1,18 +1,14 @@
 """Room for checkpoints: looked for before the first update, and when none can be saved."""
 
-from __future__ import annotations
-
 import re
 from contextlib import nullcontext
-from pathlib import Path
 from shutil import _ntuple_diskusage as usage
 from typing import Any
 
 import pytest
 import safetensors.torch
 import torch
-from support.command_line import Place
-from support.training import Trainings, kill
+from support.training import kill
 
 from mtkit.base.errors import MtkitError
 from mtkit.train import checkpoints
@@ -35,9 +31,7 @@ def give_room(patch: pytest.MonkeyPatch, free: int, total: int = 10**12) -> None
         {"optimizer": "muon", "ema": 0.9},
     ],
 )
-def test_the_size_of_a_checkpoint_is_known_before_the_first_update(
-    settings: dict[str, Any], trainings: Trainings
-):
+def test_the_size_of_a_checkpoint_is_known_before_the_first_update(settings, trainings):
     trainings.change("train", **settings, max_steps=3)
     trainer = Trainer(trainings.config, trainings.data, device=torch.device("cpu"))
     told = trainer.trained.saved_bytes(trainer.optimizer)
@@ -61,7 +55,7 @@ def test_the_size_of_a_checkpoint_is_known_before_the_first_update(
     ],
 )
 def test_a_disk_without_room_for_one_checkpoint_is_refused(
-    free: int, total: int, fits: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    free, total, fits, monkeypatch, tmp_path
 ):
     give_room(monkeypatch, free, total)
     path, words = tmp_path / "not" / "there", f"a checkpoint takes 40 MB, and {free / 1e6:,.0f} MB"
@@ -83,7 +77,7 @@ def test_a_disk_without_room_for_one_checkpoint_is_refused(
     ],
 )
 def test_what_will_be_deleted_before_a_checkpoint_is_written_counts_as_free(
-    name: str, replaces: bool, fits: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    name, replaces, fits, monkeypatch, tmp_path
 ):
     give_room(monkeypatch, 1_500_000)
     folder = tmp_path / "checkpoints" / name
@@ -94,7 +88,7 @@ def test_what_will_be_deleted_before_a_checkpoint_is_written_counts_as_free(
 
 
 def test_a_training_without_room_for_a_checkpoint_does_not_begin_and_deletes_nothing(
-    trainings: Trainings, monkeypatch: pytest.MonkeyPatch
+    trainings, monkeypatch
 ):
     trainings.stopped("run", 5, kill)
     before = trainings.steps("run")
@@ -113,9 +107,7 @@ def test_a_training_without_room_for_a_checkpoint_does_not_begin_and_deletes_not
     assert trainings.run("run")
 
 
-def test_a_dry_run_says_how_much_room_checkpoints_need(
-    prepared: Place, tiny_yaml: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_dry_run_says_how_much_room_checkpoints_need(prepared, tiny_yaml, monkeypatch):
     command = ("train", "--config", tiny_yaml, "--dry-run", "--device", "cpu")
     told = prepared.mtkit(*command)
     assert re.search(r"\n# disk: a checkpoint takes 1 MB, and [\d,]+ MB are free\n", told.out)
@@ -138,12 +130,7 @@ def test_a_dry_run_says_how_much_room_checkpoints_need(
     ],
 )
 def test_a_second_failed_save_in_a_row_without_any_checkpoint_ends_the_training(
-    fails: list[int],
-    status: str,
-    kept: list[int],
-    trainings: Trainings,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    fails, status, kept, trainings, monkeypatch, caplog
 ):
     original = safetensors.torch.save_file
 

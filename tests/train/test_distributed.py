@@ -1,7 +1,5 @@
 """Several workers: the same run as one, and an end with a reason when one of them fails."""
 
-from __future__ import annotations
-
 import logging
 import shutil
 import signal
@@ -43,9 +41,7 @@ def alone(config: Config, tiny_data: PreparedData, tmp_path_factory: pytest.Temp
     ("sharded", "path"),
     [(False, "plain"), slow(False, "packed"), slow(True, "plain"), (True, "packed")],
 )
-def test_two_workers_train_what_one_trains(
-    sharded: bool, path: str, alone: str, trainings: Trainings
-):
+def test_two_workers_train_what_one_trains(sharded, path, alone, trainings):
     # The batches of an update are dealt out, so even dropout is the same; what is left are the
     # last digits of float64 sums. Three batches among two workers: each is cut in two.
     trainings.change("model", dropout=0.0)
@@ -55,9 +51,7 @@ def test_two_workers_train_what_one_trains(
 
 
 @pytest.mark.parametrize("norm", ["post", slow("pre")])
-def test_layers_that_are_sent_in_bf16_train_as_if_autocast_had_converted_them(
-    norm: str, trainings: Trainings
-):
+def test_layers_that_are_sent_in_bf16_train_as_if_autocast_had_converted_them(norm, trainings):
     trainings.change("model", norm=norm)
     trainings.change("train", fsdp=True, precision="bf16", max_steps=3, valid_every=3)
     Team(trainings, "whole").train(2)
@@ -95,9 +89,7 @@ def test_compiled_layers_that_are_sent_in_bf16_train_what_one_worker_trains(trai
         slow({"freeze": ("embedding", "encoder"), "ema": 0.9, "optimizer": "muon"}),
     ],
 )
-def test_two_workers_fine_tune_as_one_does_and_resume_to_the_last_bit(
-    part: dict[str, Any], trainings: Trainings, tiny_run: Run
-):
+def test_two_workers_fine_tune_as_one_does_and_resume_to_the_last_bit(part, trainings, tiny_run):
     rate = {"schedule": "constant", "learning_rate": 1e-3, "warmup_steps": 2}
     trainings.change("model", dropout=0.0)
     trainings.change("train", **rate, **part)
@@ -122,9 +114,7 @@ def test_two_workers_fine_tune_as_one_does_and_resume_to_the_last_bit(
     ],
     ids=["dropout", "subword dropout", "idle workers"],
 )
-def test_losses_do_not_depend_on_the_number_of_workers(
-    count: int, dropout: float, settings: dict[str, Any], trainings: Trainings
-):
+def test_losses_do_not_depend_on_the_number_of_workers(count, dropout, settings, trainings):
     trainings.change("model", dropout=dropout)
     trainings.change("train", **settings)
     Team(trainings, "one", dtype="float64").train(1)
@@ -133,9 +123,7 @@ def test_losses_do_not_depend_on_the_number_of_workers(
     assert one == pytest.approx(more, rel=1e-9)
 
 
-def test_a_run_resumes_with_more_or_fewer_workers_in_the_same_order(
-    alone: str, trainings: Trainings
-):
+def test_a_run_resumes_with_more_or_fewer_workers_in_the_same_order(alone, trainings):
     trainings.change("model", dropout=0.0)
     for steps, count in ((2, 1), (4, 2), (6, 1)):
         Team(trainings, "mixed", dtype="float64", max_steps=steps).train(count)
@@ -145,18 +133,13 @@ def test_a_run_resumes_with_more_or_fewer_workers_in_the_same_order(
 
 # With three workers, the order of a sum matters.
 @pytest.mark.parametrize(("sharded", "count"), [(True, 2), (False, 3)])
-def test_workers_stopped_and_resumed_are_never_stopped_to_the_last_bit(
-    sharded: bool, count: int, trainings: Trainings
-):
+def test_workers_stopped_and_resumed_are_never_stopped_to_the_last_bit(sharded, count, trainings):
     trainings.change("train", fsdp=sharded)
     Team(trainings, "whole").train(count)
     for steps in (2, 6):
         Team(trainings, "parts", max_steps=steps).train(count)
     assert trainings.rows("whole", "loss") == trainings.rows("parts", "loss")
     assert_equal_weights(trainings, "whole", "parts")
-
-
-# One fails
 
 
 def test_a_worker_that_fails_ends_the_run_for_all_with_its_message(trainings: Trainings):
@@ -184,9 +167,7 @@ def test_a_worker_that_fails_ends_the_run_for_all_with_its_message(trainings: Tr
         slow("hang", 1, "start"),
     ],
 )
-def test_a_worker_that_stalls_is_named_after_a_time_and_ends_the_run(
-    how: str, who: int, where: str, trainings: Trainings
-):
+def test_a_worker_that_stalls_is_named_after_a_time_and_ends_the_run(how, who, where, trainings):
     trainings.change("train", stall_timeout=8.0)
     team = Team(trainings, "run", misbehaviour={"how": how, "rank": who, "where": where})
     team.use_command_line()
@@ -221,9 +202,7 @@ def test_a_worker_does_not_wait_for_one_that_died_in_its_validation(trainings: T
     assert statuses == [-signal.SIGKILL, 75], said
 
 
-def test_workers_that_do_not_all_come_end_with_a_line_and_may_be_started_again(
-    trainings: Trainings,
-):
+def test_workers_that_do_not_all_come_end_with_a_line_and_may_be_started_again(trainings):
     team = Team(trainings, "run", meeting=2)
     team.use_command_line()
     (status,), (said,) = team.end(team.start(2, ranks=[0]))
@@ -243,9 +222,6 @@ def test_workers_are_restarted_if_another_process_has_taken_their_port(trainings
     assert "EADDRINUSE" in said
 
 
-# Started by `launch`
-
-
 @pytest.fixture
 def launching(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """One thread for each worker, and PyTorch's engine as talkative as before."""
@@ -258,9 +234,7 @@ def launching(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("launching")
-def test_a_bug_keeps_its_traceback_and_the_workers_are_started_again(
-    trainings: Trainings, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-):
+def test_a_bug_keeps_its_traceback_and_the_workers_are_started_again(trainings, capfd, caplog):
     misbehaviour = {"how": "crash", "rank": 1, "once": True}
     team = Team(trainings, "run", misbehaviour=misbehaviour)
     assert team.launch(2, max_restarts=1) == 0
@@ -283,9 +257,7 @@ def test_a_worker_that_has_finished_ends_before_the_interpreter_does(trainings: 
 @pytest.mark.usefixtures("launching")
 # A stopped process ends only when the engine kills it, after 30 seconds.
 @pytest.mark.parametrize("how", ["hang", slow("stop")])
-def test_a_stalled_worker_is_reported_once_when_all_have_ended(
-    how: str, trainings: Trainings, capfd: pytest.CaptureFixture[str], caplog: Any
-):
+def test_a_stalled_worker_is_reported_once_when_all_have_ended(how, trainings, capfd, caplog):
     trainings.change("train", stall_timeout=8.0)
     assert Team(trainings, "run", misbehaviour={"how": how, "rank": 1}).launch(2) == 1
     assert caplog.messages == [
@@ -297,9 +269,7 @@ def test_a_stalled_worker_is_reported_once_when_all_have_ended(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("launching")
-def test_if_all_lose_contact_the_reason_is_what_pytorch_says(
-    trainings: Trainings, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-):
+def test_if_all_lose_contact_the_reason_is_what_pytorch_says(trainings, capfd, caplog):
     misbehaviour = {"how": "lose contact"}
     team = Team(trainings, "run", misbehaviour=misbehaviour)
     assert team.launch(2) == 1
@@ -317,18 +287,13 @@ def test_an_error_is_the_same_whichever_checkpoint_a_worker_sees():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("launching")
-def test_restart_begins_again_even_if_the_first_start_comes_to_nothing(
-    trainings: Trainings, tiny_run: Run
-):
+def test_restart_begins_again_even_if_the_first_start_comes_to_nothing(trainings, tiny_run):
     shutil.copytree(tiny_run.path, trainings.folder / "run")
     misbehaviour = {"how": "die", "rank": 1, "where": "start", "once": True}
     team = Team(trainings, "run", misbehaviour=misbehaviour)
     # To continue the old run with these settings would be refused.
     assert team.launch(2, "--restart", max_restarts=1) == 0
     assert len(trainings.rows("run", "loss")) == 6
-
-
-# All the same
 
 
 @pytest.fixture
@@ -346,9 +311,7 @@ def continued(tiny_config: Config, tiny_data: PreparedData, tiny_run: Run, tmp_p
         ({"misbehaviour": {"how": "fail", "rank": 1, "where": "read"}}, "the disk of worker 1 is"),
     ],
 )
-def test_a_worker_that_would_train_something_else_is_named(
-    facts: dict[str, Any], message: str, continued: Trainings
-):
+def test_a_worker_that_would_train_something_else_is_named(facts, message, continued):
     team = Team(continued, "run", **facts)
     statuses, said = team.end(team.start(2))
     assert 0 not in statuses

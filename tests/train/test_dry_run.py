@@ -1,22 +1,17 @@
 """What a training will cost, before it begins."""
 
-from __future__ import annotations
-
 import itertools
 import re
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from conftest import changed
-from support.training import Trainings
 
 from mtkit.base.errors import MtkitError
-from mtkit.config import Config, load_config
-from mtkit.data import IntArray, PreparedData
+from mtkit.config import load_config
+from mtkit.data import IntArray
 from mtkit.train import dry_run
 from mtkit.train.gradients import Losses
 from mtkit.train.progress_meter import hours_and_minutes
@@ -25,9 +20,7 @@ from mtkit.train.trainer import Trainer
 CPU = torch.device("cpu")
 
 
-def test_the_papers_estimate_stands_beside_the_count_where_the_hardware_is_known(
-    config: Config, tiny_data: PreparedData
-):
+def test_the_papers_estimate_stands_beside_the_count_where_the_hardware_is_known(config, tiny_data):
     assert "as the paper estimates it" not in dry_run.forecast(config, tiny_data, device="cpu")
     known = changed(config, "train", sustained_flops=9.5e12)
     text = dry_run.forecast(known, tiny_data, device="cpu")
@@ -36,7 +29,7 @@ def test_the_papers_estimate_stands_beside_the_count_where_the_hardware_is_known
 
 @pytest.mark.parametrize("seed", ["abc", "-1", "", "1.5", "0x10"])
 def test_a_seed_that_would_end_the_first_validation_is_refused_before_training(
-    seed: str, trainings: Trainings, monkeypatch: pytest.MonkeyPatch
+    seed, trainings, monkeypatch
 ):
     monkeypatch.setenv("SACREBLEU_SEED", seed)
     with pytest.raises(MtkitError, match=f"SACREBLEU_SEED={seed}"):
@@ -53,7 +46,7 @@ def test_a_shape_can_be_looked_at_before_there_is_data():
 
 
 def test_a_forecast_says_how_high_the_rate_will_be_and_warns_if_that_is_unusual(
-    config: Config, tiny_data: PreparedData, caplog: pytest.LogCaptureFixture
+    config, tiny_data, caplog
 ):
     # 512^-½ · 4000^-½ = 6.99e-4, the paper's.
     text = dry_run.forecast_without_data(load_config("base"))
@@ -77,9 +70,7 @@ def test_a_forecast_says_how_high_the_rate_will_be_and_warns_if_that_is_unusual(
     assert "training ends in the warm-up of the learning rate" in record.message
 
 
-def test_a_forecast_is_a_configuration_with_comments(
-    config: Config, tiny_data: PreparedData, tmp_path: Path
-):
+def test_a_forecast_is_a_configuration_with_comments(config, tiny_data, tmp_path):
     text = dry_run.forecast(config, tiny_data, device="cpu")
     file = tmp_path / "resolved.yaml"
     file.write_text(text, encoding="utf-8")
@@ -93,9 +84,7 @@ def test_a_forecast_is_a_configuration_with_comments(
         assert word in comments
 
 
-def test_a_forecast_says_how_far_its_timed_updates_differ(
-    config: Config, tiny_data: PreparedData, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_forecast_says_how_far_its_timed_updates_differ(config, tiny_data, monkeypatch):
     # The first update is slower and does not count.
     monkeypatch.setattr(dry_run, "_measured_speeds", lambda _: ([10.0, 20.0, 20.0, 40.0], 2, 0.7))
     text = dry_run.forecast(config, tiny_data, device="cpu")
@@ -125,9 +114,7 @@ def test_a_forecast_says_how_far_its_timed_updates_differ(
         ({"device_batch_tokens": 80}, 2, "in 2 passes of each worker"),
     ],
 )
-def test_a_forecast_says_how_an_update_is_divided(
-    settings: dict[str, Any], workers: int, said: str, config: Config, tiny_data: PreparedData
-):
+def test_a_forecast_says_how_an_update_is_divided(settings, workers, said, config, tiny_data):
     config = changed(config, "train", **settings)
     text = dry_run.forecast(config, tiny_data, device="cpu", world_size=workers)
     assert re.search(rf"# an update: [0-9]+ target tokens, {said}\n", text)
@@ -152,15 +139,11 @@ def test_a_forecast_says_how_an_update_is_divided(
         ),
     ],
 )
-def test_small_passes_of_a_gpu_are_advised_against(
-    tokens: float, passes: int, workers: int, said: str
-):
+def test_small_passes_of_a_gpu_are_advised_against(tokens, passes, workers, said):
     assert dry_run.pass_in_words(tokens, passes, workers) == said
 
 
-def test_a_gpu_is_timed_after_a_warm_up_of_at_least_30_updates(
-    config: Config, tiny_data: PreparedData, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_gpu_is_timed_after_a_warm_up_of_at_least_30_updates(config, tiny_data, monkeypatch):
     trainer = Trainer(changed(config, "train", gpu_path="packed"), tiny_data, device=CPU)
     # The target tokens of each update, and after how many updates the clock is read.
     tokens, read = [], []

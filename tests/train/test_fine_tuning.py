@@ -1,7 +1,5 @@
 """Fine-tuning: other initial weights, and training only a part of the weights."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import weakref
@@ -18,8 +16,7 @@ from torch import Tensor
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.yaml import dump_yaml
-from mtkit.config import Config, load_config, parse_config
-from mtkit.data import PreparedData
+from mtkit.config import load_config, parse_config
 from mtkit.run_folder import Run
 from mtkit.run_manifest import ImportRecord
 from mtkit.train import assembly as train
@@ -40,12 +37,7 @@ PARTS: list[Any] = [
 ]
 
 
-# Initial weights
-
-
-def test_a_rate_of_zero_leaves_the_initial_weights_as_they_are_to_the_last_bit(
-    tunings: Trainings, tiny_run: Run
-):
+def test_a_rate_of_zero_leaves_the_initial_weights_as_they_are_to_the_last_bit(tunings, tiny_run):
     tunings.tune("same", learning_rate=0.0)
     base, same = last_weights(tiny_run.path), last_weights(tunings.folder / "same")
     assert base.keys() == same.keys()
@@ -58,7 +50,6 @@ def test_by_default_it_starts_from_the_weights_that_translate(tunings: Trainings
     found = last_weights(tunings.folder / "r")
     assert all(torch.equal(expected[name], found[name]) for name in expected)
     begun = tunings.open("r").manifest.started_from
-    assert begun is not None
     assert begun.weights == "the average of 2 checkpoints, steps 2 to 4"
     assert begun.run == tiny_run.name
     assert len(begun.sha256) == 64
@@ -73,9 +64,7 @@ def test_the_model_and_the_vocabulary_come_from_the_run(tunings: Trainings, tiny
     assert tunings.rows("r", "lr")[:3] == [(1, 5e-4), (2, 1e-3), (3, 1e-3)]
 
 
-def test_dropout_may_differ_and_other_settings_of_the_model_may_not(
-    tunings: Trainings, fine: Config, tiny_run: Run
-):
+def test_dropout_may_differ_and_other_settings_of_the_model_may_not(tunings, fine, tiny_run):
     tree = fine.model_dump() | {"model": {"dropout": 0.3, "d_model": 16}}
     tunings.tune("r", config=parse_config(tree, origin="test"))
     expected = tiny_run.config.model.model_copy(update={"dropout": 0.3})
@@ -88,7 +77,7 @@ def test_dropout_may_differ_and_other_settings_of_the_model_may_not(
 
 
 def test_it_translates_as_the_run_that_it_starts_from_where_nothing_else_is_given(
-    fine: Config, tiny_data: PreparedData, tiny_run: Run, trained: Place
+    fine, tiny_data, tiny_run, trained
 ):
     path = trained.folder / "runs" / "tiny" / "config.yaml"
     tree = tiny_run.config.model_dump()
@@ -110,25 +99,19 @@ def test_it_translates_as_the_run_that_it_starts_from_where_nothing_else_is_give
         ("train.guided_layer=6", ["model.decoder_layers=3"], "guided_layer: 6, but model.dec"),
     ],
 )
-def test_settings_that_do_not_fit_those_of_the_run_are_refused_in_one_line(
-    given: str, of_run: list[str], message: str
-):
+def test_settings_that_do_not_fit_those_of_the_run_are_refused_in_one_line(given, of_run, message):
     config = load_config("fine-tune", [given])
     with pytest.raises(MtkitError, match=rf"^with the settings of runs/x: \w+\.{message}"):
         config.for_weights_of(load_config("base", of_run), origin="runs/x")
 
 
-def test_other_data_goes_on_from_the_weights_if_it_has_the_same_subwords(
-    tunings: Trainings, greek_data: PreparedData
-):
+def test_other_data_goes_on_from_the_weights_if_it_has_the_same_subwords(tunings, greek_data):
     with pytest.raises(MtkitError, match=r"prepare it with --tokenizer-from "):
         tunings.tune("r", data=greek_data)
     assert not (tunings.folder / "r").exists()
 
 
-def test_a_parser_does_not_start_from_a_translation_model(
-    tunings: Trainings, tree_data: PreparedData
-):
+def test_a_parser_does_not_start_from_a_translation_model(tunings, tree_data):
     with pytest.raises(MtkitError, match=r"its task is translation, and that of .* is parsing"):
         tunings.tune("r", data=tree_data, best_metric="f1")
 
@@ -145,11 +128,7 @@ def test_a_parser_does_not_start_from_a_translation_model(
     ],
 )
 def test_data_of_other_languages_than_those_of_the_run_is_trained_on_with_a_warning(
-    languages: tuple[str, str],
-    warned: bool,
-    tunings: Trainings,
-    tiny_run: Run,
-    caplog: pytest.LogCaptureFixture,
+    languages, warned, tunings, tiny_run, caplog
 ):
     src, tgt = languages
     data = tiny_run.manifest.data.model_copy(update={"src_lang": src, "tgt_lang": tgt})
@@ -163,9 +142,7 @@ def test_data_of_other_languages_than_those_of_the_run_is_trained_on_with_a_warn
     assert text not in caplog.text
 
 
-def test_fine_tuning_with_the_rates_of_the_paper_is_warned_of(
-    tunings: Trainings, tiny_run: Run, caplog: pytest.LogCaptureFixture
-):
+def test_fine_tuning_with_the_rates_of_the_paper_is_warned_of(tunings, tiny_run, caplog):
     by_paper = {"schedule": "paper", "learning_rate": None, "max_steps": 1}
     for settings, count in ((by_paper, 2), ({"max_steps": 1}, 0)):
         caplog.clear()
@@ -179,7 +156,7 @@ def test_fine_tuning_with_the_rates_of_the_paper_is_warned_of(
 
 @pytest.mark.parametrize("part", [{}, *PARTS])
 def test_the_same_seed_gives_the_same_bytes_and_so_does_stopping_and_resuming(
-    part: dict[str, Any], tunings: Trainings, tiny_run: Run
+    part, tunings, tiny_run
 ):
     tunings.change("train", **part)
     tunings.tune("whole")
@@ -194,16 +171,13 @@ def test_the_same_seed_gives_the_same_bytes_and_so_does_stopping_and_resuming(
     assert any(not torch.equal(base[name], changed_ones[name]) for name in base)
 
 
-def test_the_licence_of_an_imported_model_is_kept_over_generations(
-    tunings: Trainings, tiny_run: Run
-):
+def test_the_licence_of_an_imported_model_is_kept_over_generations(tunings, tiny_run):
     record = ImportRecord(source="x", commit="", licence="cc-by-4.0", citations=[], subwords=None)
     base = remade(tiny_run, tunings.folder / "base", imported=record)
     tunings.tune("child", base=base)
     tunings.tune("grandchild", base=tunings.open("child"))
     for name in ("child", "grandchild"):
         begun = tunings.open(name).manifest.started_from
-        assert begun is not None
         assert begun.licence == "cc-by-4.0"
 
 
@@ -227,9 +201,7 @@ def stopped(base: Path, tunings: Trainings) -> Path:
     return tunings.folder / "stopped"
 
 
-def test_the_first_validation_is_of_the_weights_to_start_from(
-    stopped: Path, tunings: Trainings, tiny_run: Run
-):
+def test_the_first_validation_is_of_the_weights_to_start_from(stopped, tunings, tiny_run):
     # Also if the run is begun twice, or resumed.
     tunings.stopped("killed", 2, kill, base=tiny_run)
     tunings.tune("killed")
@@ -257,7 +229,7 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> list[RunFacts]:
 
 
 def test_the_page_says_what_a_run_was_started_from_and_how_much_of_it_is_trained(
-    pages: list[RunFacts], tunings: Trainings, tiny_run: Run
+    pages, tunings, tiny_run
 ):
     tunings.tune("all")
     everything = pages[-1].summary
@@ -275,22 +247,19 @@ def test_the_page_says_what_a_run_was_started_from_and_how_much_of_it_is_trained
     assert pages[-1].summary["Started from"] == everything["Started from"]
 
 
-def test_the_weights_to_start_from_are_never_the_best_checkpoint(
-    pages: list[RunFacts], tunings: Trainings
-):
+def test_the_weights_to_start_from_are_never_the_best_checkpoint(pages, tunings):
     # So fast that the model forgets everything.
     tunings.tune("run", learning_rate=0.5, best_metric="loss", patience=1)
     rows = tunings.rows("run", "valid_loss")
     assert min(rows, key=lambda row: row[1])[0] == 0
     best = tunings.open("run").best()
-    assert best is not None
     assert best.step > 0
     assert pages[-1].best_step == best.step
 
 
 @pytest.mark.parametrize("is_named", [slow(False), True])
 def test_a_run_resumes_although_the_run_that_it_was_started_from_was_deleted(
-    is_named: bool, whole: Path, stopped: Path, base: Path, tunings: Trainings
+    is_named, whole, stopped, base, tunings
 ):
     shutil.rmtree(base)
     tunings.run("stopped", init_from=f"{base}:last" if is_named else None)
@@ -299,7 +268,7 @@ def test_a_run_resumes_although_the_run_that_it_was_started_from_was_deleted(
 
 @pytest.mark.parametrize("is_deleted", [True, slow(False)])
 def test_restarted_workers_continue_whatever_the_run_that_they_started_from_has_become(
-    is_deleted: bool, whole: Path, base: Path, tunings: Trainings, monkeypatch: pytest.MonkeyPatch
+    is_deleted, whole, base, tunings, monkeypatch
 ):
     monkeypatch.setenv("MTKIT_LAUNCH", "this launch")
     tunings.stopped("r", 3, interrupt, base=Run.open(base), restart=True)
@@ -312,9 +281,7 @@ def test_restarted_workers_continue_whatever_the_run_that_they_started_from_has_
     tunings.assert_same("whole", "r")
 
 
-def test_the_initial_weights_do_not_stay_in_memory(
-    tunings: Trainings, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_initial_weights_do_not_stay_in_memory(tunings, monkeypatch):
     original = start.initial_weights
     held: list[weakref.ref[Tensor]] = []
 
@@ -332,7 +299,7 @@ def test_the_initial_weights_do_not_stay_in_memory(
 
 
 def test_a_run_is_not_restarted_without_its_initial_weights_and_keeps_its_checkpoints(
-    whole: Path, tunings: Trainings
+    whole, tunings
 ):
     before = contents(whole)
     with pytest.raises(MtkitError, match=r"was started from other weights; give --init-from .*"):
@@ -360,7 +327,7 @@ def test_the_preset_for_fine_tuning_needs_a_run(trained: Place):
 
 
 def test_a_run_whose_base_was_trained_on_resumes_without_naming_it(
-    whole: Path, stopped: Path, base: Path, tunings: Trainings, tiny_run: Run
+    whole, stopped, base, tunings, tiny_run
 ):
     tunings.run("base", config=tiny_run.config, max_steps=6)
     with pytest.raises(MtkitError, match="; to continue it, leave out --init-from; else give"):
@@ -379,9 +346,7 @@ def test_a_run_is_not_continued_with_other_initial_weights(tunings: Trainings, t
         tunings.tune("random", config=tiny_run.config, base=other)
 
 
-def test_a_run_without_checkpoints_needs_its_initial_weights_again(
-    whole: Path, tunings: Trainings, tiny_run: Run
-):
+def test_a_run_without_checkpoints_needs_its_initial_weights_again(whole, tunings, tiny_run):
     tunings.stopped("killed", 2, kill, base=tiny_run)
     with pytest.raises(MtkitError, match=r"yet; give --init-from again, for step 4 of .*, or"):
         tunings.run("killed")
@@ -392,9 +357,7 @@ def test_a_run_without_checkpoints_needs_its_initial_weights_again(
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_a_run_does_not_start_from_itself_and_keeps_its_checkpoints(
-    tunings: Trainings, begun: Path, restart: bool
-):
+def test_a_run_does_not_start_from_itself_and_keeps_its_checkpoints(tunings, begun, restart):
     before = contents(begun)
     with pytest.raises(MtkitError, match="a run cannot start from itself; give another --run"):
         tunings.tune("begun", base=Run.open(begun), restart=restart)
@@ -423,9 +386,7 @@ def test_a_folder_with_a_colon_in_its_name_is_the_run(tmp_path: Path):
     assert split_checkpoint(f"{tmp_path}/a:best:last") == (tmp_path / "a:best", "last")
 
 
-def test_the_command_starts_from_a_run_and_says_so(
-    trained: Place, tmp_path: Path, fine: Config, tiny_run: Run
-):
+def test_the_command_starts_from_a_run_and_says_so(trained, tmp_path, fine, tiny_run):
     tree = {**fine.model_dump(), "model": {}}
     config = tmp_path / "fine.yaml"
     config.write_text(dump_yaml(tree))

@@ -1,7 +1,5 @@
 """Floating-point operations, against PyTorch's own counter and the paper's figures."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -63,9 +61,7 @@ def test_the_operations_of_a_batch_are_those_of_its_sentences() -> None:
 
 
 @pytest.mark.parametrize(("length", "window"), [(9, 2), (9, 8), (9, 50), (1, 3), (3, 1)])
-def test_restricted_attention_counts_the_pairs_that_see_each_other(
-    length: int, window: int
-) -> None:
+def test_restricted_attention_counts_the_pairs_that_see_each_other(length, window):
     config = ModelConfig(**SHAPE, attention_window=window)
     both = sum(abs(i - j) <= window for i in range(length) for j in range(length))
     left = sum(0 <= i - j <= window for i in range(length) for j in range(length))

@@ -1,9 +1,5 @@
 """Gradients of an update, however it is divided, and in each precision."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -13,8 +9,6 @@ from support.training import gradients_of, rows_of
 
 from mtkit import packing
 from mtkit.base.compiling import compile_layers
-from mtkit.config import Config
-from mtkit.data import PreparedData
 from mtkit.model import EncoderLayer
 from mtkit.run_folder import Run
 from mtkit.tokenizer import BOS_ID, EOS_ID
@@ -25,9 +19,7 @@ CPU = torch.device("cpu")
 
 
 @pytest.mark.usefixtures("in_float64")
-def test_the_gradient_is_that_of_the_mean_loss_per_target_token(
-    config: Config, tiny_data: PreparedData
-):
+def test_the_gradient_is_that_of_the_mean_loss_per_target_token(config, tiny_data):
     trainer = Trainer(changed(config, "model", dropout=0.0), tiny_data, device=CPU)
     model, pairs = trainer.model, tiny_data.pairs("train")
     V = len(trainer.tokenizer)
@@ -47,9 +39,7 @@ def test_the_gradient_is_that_of_the_mean_loss_per_target_token(
         assert torch.allclose(gradient, wanted, rtol=0, atol=1e-12), name
 
 
-def test_training_in_bf16_learns_as_in_fp32_and_keeps_float32_weights(
-    config: Config, tiny_data: PreparedData, tmp_path: Path
-):
+def test_training_in_bf16_learns_as_in_fp32_and_keeps_float32_weights(config, tiny_data, tmp_path):
     config = changed(config, "train", max_steps=12, log_every=12, learning_rate_scale=0.1)
     for precision in ("fp32", "bf16"):
         part = changed(config, "train", precision=precision)
@@ -67,9 +57,7 @@ def test_training_in_bf16_learns_as_in_fp32_and_keeps_float32_weights(
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # what PyTorch's compiler says about itself
 @pytest.mark.parametrize("path", ["plain", "packed"])
-def test_compiled_layers_train_what_plain_ones_train(
-    path: str, config: Config, tiny_data: PreparedData, monkeypatch: pytest.MonkeyPatch
-):
+def test_compiled_layers_train_what_plain_ones_train(path, config, tiny_data, monkeypatch):
     torch.compiler.reset()
     if path == "packed":
         # As on a GPU.
@@ -91,9 +79,7 @@ def test_compiled_layers_train_what_plain_ones_train(
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # what PyTorch's compiler says about itself
-def test_a_compiled_layer_needs_no_new_code_for_other_packed_batches(
-    config: Config, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_compiled_layer_needs_no_new_code_for_other_packed_batches(config, monkeypatch):
     torch.compiler.reset()
     monkeypatch.setattr("mtkit.attention.is_fused_attention_slow", lambda q, k: False)
     monkeypatch.setattr("mtkit.packing._attend_each", packing._attend_each)

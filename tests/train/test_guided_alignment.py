@@ -1,9 +1,6 @@
 """One attention head learns word alignments, and nothing else changes."""
 
-from __future__ import annotations
-
 import dataclasses
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -41,16 +38,10 @@ def trainer_of(config: Config, data: PreparedData) -> Trainer:
     return Trainer(config, data, device=CPU)
 
 
-# What the head should attend to
-
-
-def test_the_subwords_of_a_word_attend_to_all_subwords_of_its_linked_words(
-    guided: Config, linked: PreparedData
-):
+def test_the_subwords_of_a_word_attend_to_all_subwords_of_its_linked_words(guided, linked):
     tokenizer = linked.tokenizers().tgt
     pairs = linked.pairs("train")
     guide = GuidedAlignment(guided, pairs, linked.tokenizers())
-    assert guide is not None
     indices = np.arange(20)
     batch = make_batch(pairs, indices)
     found = guide.targets(batch, pairs, indices)
@@ -72,13 +63,9 @@ def test_the_subwords_of_a_word_attend_to_all_subwords_of_its_linked_words(
         assert torch.allclose(found[row], expected, rtol=0, atol=1e-7)
 
 
-def test_a_word_without_links_attends_to_the_end_unless_its_pair_has_none(
-    guided: Config, linked: PreparedData
-):
+def test_a_word_without_links_attends_to_the_end_unless_its_pair_has_none(guided, linked):
     pairs = linked.pairs("train")
     guide = GuidedAlignment(guided, pairs, linked.tokenizers())
-    assert guide is not None
-    assert pairs.links is not None
     # The second pair has only its first link, the third has none.
     links = [pairs.links[0], pairs.links[1][:2], []]
     flat = np.array([number for of_pair in links for number in of_pair])
@@ -96,12 +83,9 @@ def test_a_word_without_links_attends_to_the_end_unless_its_pair_has_none(
     assert not targets[2].any()
 
 
-def test_bpe_dropout_changes_the_subwords_and_not_the_links_of_words(
-    guided: Config, linked: PreparedData
-):
+def test_bpe_dropout_changes_the_subwords_and_not_the_links_of_words(guided, linked):
     vocabularies, pairs = linked.tokenizers(), linked.pairs("train")
     guide = GuidedAlignment(guided, pairs, vocabularies)
-    assert guide is not None
     dropout = BpeDropout(vocabularies.tgt, probability=0.5, seed=1)
     indices = np.arange(30)
     src, tgt = (
@@ -123,24 +107,17 @@ def test_bpe_dropout_changes_the_subwords_and_not_the_links_of_words(
         assert linked_words == {(i, count - 1 - i) for i in range(count)}
 
 
-# The loss
-
-
 @pytest.mark.parametrize("norm", ["post", "pre"])
-def test_the_loss_is_the_cross_entropy_of_the_weights_of_the_first_head(
-    norm: str, guided: Config, linked: PreparedData
-):
+def test_the_loss_is_the_cross_entropy_of_the_weights_of_the_first_head(norm, guided, linked):
     config = changed(guided, "model", norm=norm, dropout=0.0)
     trainer = trainer_of(config, linked)
     pairs, indices = trainer.pairs, np.arange(12)
     with torch.no_grad():
         found = trainer._gradients.losses(Pass(0, [(pairs, indices)])).alignment
-    assert found is not None
     batch = make_batch(pairs, indices)
     trainer.model.eval()
     # Layer 1 of 2, as `train.guided_layer` says, by the pass that pictures of attention use.
     weights = weights_of_pairs(trainer.model, batch.src, batch.tgt_in, cross=[0]).cross[0].weights
-    assert trainer._gradients.guided is not None
     targets = trainer._gradients.guided.targets(batch, pairs, indices)
     wanted = targets > 0
     expected = -(targets[wanted] * weights[:, 0][wanted].log()).sum()
@@ -150,9 +127,7 @@ def test_the_loss_is_the_cross_entropy_of_the_weights_of_the_first_head(
 
 @pytest.mark.usefixtures("in_float64")
 @pytest.mark.parametrize("bpe_dropout", [0.0, 0.3])
-def test_one_pass_over_all_batches_has_the_same_guidance(
-    bpe_dropout: float, guided: Config, linked: PreparedData
-):
+def test_one_pass_over_all_batches_has_the_same_guidance(bpe_dropout, guided, linked):
     config = changed(guided, "model", dropout=0.0)
     config = changed(config, "train", bpe_dropout=bpe_dropout, device_batch_tokens=400)
     plain, packed = (
@@ -162,9 +137,7 @@ def test_one_pass_over_all_batches_has_the_same_guidance(
     assert_same(packed, plain)
 
 
-def test_the_loss_of_the_translation_is_the_same_with_and_without(
-    guided: Config, linked: PreparedData
-):
+def test_the_loss_of_the_translation_is_the_same_with_and_without(guided, linked):
     without = changed(guided, "train", guided_alignment=0.0)
     losses = []
     for config in (guided, without):
@@ -181,12 +154,9 @@ def test_without_it_links_in_the_data_change_no_weight(trainings: Trainings, lin
     trainings.assert_same("with", "without")
 
 
-# A run
-
-
 @pytest.mark.parametrize("bpe_dropout", [slow(0.0), 0.3])
 def test_stopped_and_resumed_is_never_stopped_to_the_last_bit(
-    bpe_dropout: float, guided: Config, linked: PreparedData, tmp_path: Path
+    bpe_dropout, guided, linked, tmp_path
 ):
     trainings = Trainings(guided, linked, tmp_path)
     trainings.change("train", bpe_dropout=bpe_dropout)
@@ -198,9 +168,7 @@ def test_stopped_and_resumed_is_never_stopped_to_the_last_bit(
 
 
 @pytest.mark.slow
-def test_a_trained_head_aligns_better_than_the_same_head_without(
-    guided: Config, linked: PreparedData, tmp_path: Path
-):
+def test_a_trained_head_aligns_better_than_the_same_head_without(guided, linked, tmp_path):
     # Enough updates to learn the links, and far too few to learn the translation.
     often = dict.fromkeys(("log_every", "valid_every", "checkpoint_every"), 160)
     longer = changed(guided, "train", max_steps=160, warmup_steps=60, **often)
@@ -224,18 +192,14 @@ def test_a_trained_head_aligns_better_than_the_same_head_without(
     assert trained < 0.5 * untrained
 
 
-def test_a_run_aligns_with_the_head_that_it_trained(
-    guided: Config, linked: PreparedData, tmp_path: Path
-):
+def test_a_run_aligns_with_the_head_that_it_trained(guided, linked, tmp_path):
     train.run(guided, linked, tmp_path / "run", device="cpu")
     run = Run.open(tmp_path / "run")
     with Translator.load(run, device="cpu") as translator:
         assert list(map(str, translator.aligner().heads)) == ["1.1 (input)"]
 
 
-def test_data_without_links_is_refused_in_one_line(
-    guided: Config, tiny_data: PreparedData, tmp_path: Path
-):
+def test_data_without_links_is_refused_in_one_line(guided, tiny_data, tmp_path):
     with pytest.raises(MtkitError, match=r"^train.guided_alignment: the data was prepared without"):
         train.run(guided, tiny_data, tmp_path / "run", device="cpu")
     assert not (tmp_path / "run").exists()
@@ -255,9 +219,7 @@ def test_without_a_layer_it_is_the_one_before_the_last(layers: int, layer: int):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # what PyTorch's compiler says about itself
-def test_compiled_layers_train_the_head_that_plain_ones_train(
-    guided: Config, linked: PreparedData, monkeypatch: pytest.MonkeyPatch
-):
+def test_compiled_layers_train_the_head_that_plain_ones_train(guided, linked, monkeypatch):
     torch.compiler.reset()
     # As on a GPU, where a layer is one graph.
     monkeypatch.setattr("mtkit.attention.is_fused_attention_slow", lambda q, k: False)

@@ -1,7 +1,5 @@
 """Workers of the command line: started once, started again, and stopped."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -116,7 +114,7 @@ def endless_run(trainings: Trainings) -> subprocess.Popen[bytes]:
     ids=["ctrl-c", "terminal gone", "terminal gone under nohup"],
 )
 def test_a_signal_has_all_workers_save_and_stop_unless_it_is_to_be_ignored(
-    number: signal.Signals, ignored: bool, trainings: Trainings
+    number, ignored, trainings
 ):
     # What nohup does.
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN) if ignored else None
@@ -142,7 +140,7 @@ def test_a_signal_has_all_workers_save_and_stop_unless_it_is_to_be_ignored(
 
 @pytest.mark.slow
 def test_what_torchrun_starts_says_once_what_it_found_and_starts_nothing_itself(
-    trainings: Trainings, tmp_path: Path
+    trainings, tmp_path
 ):
     shutil.copytree(trainings.data.path, tmp_path / "data" / "tiny")
     trainings.change("train", max_steps=2)
@@ -168,7 +166,7 @@ def test_what_torchrun_starts_says_once_what_it_found_and_starts_nothing_itself(
 @pytest.mark.slow
 @pytest.mark.parametrize(("workers", "kills"), [(1, 2), (2, 1)])
 def test_a_killed_worker_is_started_again_and_the_run_ends_as_if_nothing_had_happened(
-    workers: int, kills: int, trainings: Trainings
+    workers, kills, trainings
 ):
     trainings.change("train", max_steps=40, checkpoint_every=5, valid_every=40)
     Team(trainings, "whole").train(workers)
@@ -200,9 +198,6 @@ def test_workers_stop_when_their_parent_is_killed(trainings: Trainings):
     assert trainings.steps("run")
 
 
-# The launcher alone
-
-
 # A worker that breaks down at its first start, without PyTorch.
 BREAKS_ONCE = """
 import os, sys
@@ -210,9 +205,7 @@ sys.exit(70 if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" else 0)
 """
 
 
-def test_workers_that_break_down_are_started_again_as_often_as_asked(
-    caplog: pytest.LogCaptureFixture,
-):
+def test_workers_that_break_down_are_started_again_as_often_as_asked(caplog):
     assert launcher.launch(["-c", BREAKS_ONCE], 2, max_restarts=1) == 0
     (line,) = caplog.messages
     assert "failed; restarting from the last checkpoint (1 of 1)" in line
@@ -247,9 +240,7 @@ signal.pause()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_that_ends_the_launcher_is_passed_on_to_all_workers(
-    number: signal.Signals, tmp_path: Path
-):
+def test_a_signal_that_ends_the_launcher_is_passed_on_to_all_workers(number, tmp_path):
     def ask() -> None:
         while len(list(tmp_path.iterdir())) < 2:
             time.sleep(0.01)
@@ -263,9 +254,7 @@ def test_a_signal_that_ends_the_launcher_is_passed_on_to_all_workers(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_that_comes_while_workers_are_started_ends_them_all(
-    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_signal_that_comes_while_workers_are_started_ends_them_all(number, tmp_path, monkeypatch):
     start = multiprocessing.start_processes
 
     def interrupted(*args: Any, **options: Any) -> Any:

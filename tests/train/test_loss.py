@@ -1,7 +1,5 @@
 """The arithmetic of training: the paper's numbers, worked by hand or by another route."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,8 +1,5 @@
 """The memory of a training, by the shapes of its tensors, against the tensors of a training."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +9,6 @@ from conftest import changed
 from mtkit.base import devices
 from mtkit.base.errors import MtkitError
 from mtkit.config import Config, load_config
-from mtkit.data import PreparedData
 from mtkit.run_folder import Run
 from mtkit.run_manifest import DataOrigin, RunManifest
 from mtkit.train import dry_run, start
@@ -30,9 +26,7 @@ from mtkit.train.trainer import Trainer
         {"freeze": ("encoder",), "ema": 0.9},
     ],
 )
-def test_the_forecast_has_the_sizes_of_the_tensors_of_a_training(
-    settings: dict[str, Any], config: Config, tiny_data: PreparedData
-):
+def test_the_forecast_has_the_sizes_of_the_tensors_of_a_training(settings, config, tiny_data):
     config = changed(config, "train", precision="fp32", **settings)
     trainer = Trainer(config, tiny_data, device=torch.device("cpu"))
     memory = memory_forecast(config, sizes_of(tiny_data), "cpu")
@@ -56,10 +50,7 @@ def test_the_forecast_has_the_sizes_of_the_tensors_of_a_training(
 
 
 def test_of_the_largest_models_a_dry_run_says_the_memory_before_it_loads_them(
-    tiny_data: PreparedData,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    tiny_data, tmp_path, monkeypatch, caplog
 ):
     run = Run.create(
         tmp_path / "run",
@@ -81,9 +72,7 @@ def test_of_the_largest_models_a_dry_run_says_the_memory_before_it_loads_them(
     ("layers", "d_model", "d_ff", "millions"),
     [(12, 1024, 4096, 615), (24, 1024, 8192, 1370), (24, 2048, 8192, 3345)],
 )
-def test_the_sizes_of_nllb_200_are_known_from_their_shapes(
-    layers: int, d_model: int, d_ff: int, millions: int
-):
+def test_the_sizes_of_nllb_200_are_known_from_their_shapes(layers, d_model, d_ff, millions):
     """Of 600 million, 1.3 and 3.3 billion weights (Costa-jussà et al. 2022)."""
     tree = {"encoder_layers": layers, "decoder_layers": layers, "d_model": d_model, "d_ff": d_ff}
     tree |= {"n_heads": 16, "norm": "pre"}

@@ -1,7 +1,5 @@
 """An update has the same pairs however many fit on a device."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -9,7 +7,6 @@ from conftest import changed, number_pairs, write_pairs
 
 from mtkit.base.errors import MtkitError
 from mtkit.batches import split
-from mtkit.config import Config
 from mtkit.data import PreparedData
 from mtkit.train.micro_batches import MicroBatches, groups_of_threads
 from mtkit.train.trainer import Trainer
@@ -37,9 +34,7 @@ def more_data(tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
 
 @pytest.mark.parametrize("groups", [1, 3, 8])
 @pytest.mark.parametrize("fits", [None, 199, 80])
-def test_an_update_has_the_same_pairs_for_any_micro_batch_size(
-    groups: int, fits: int | None, config: Config, more_data: PreparedData
-):
+def test_an_update_has_the_same_pairs_for_any_micro_batch_size(groups, fits, config, more_data):
     settings = {"batch_tokens": 200, "batches_per_update": groups}
     plain = Trainer(
         changed(config, "train", **settings, device_batch_tokens=None), more_data, device=CPU
@@ -85,14 +80,12 @@ def test_an_update_has_the_same_pairs_for_any_micro_batch_size(
         (1, 8, 8, 1),
     ],
 )
-def test_groups_of_threads_leave_few_threads_idle(
-    threads: int, number: int, at_most: int, groups: int
-):
+def test_groups_of_threads_leave_few_threads_idle(threads, number, at_most, groups):
     assert groups_of_threads(threads, number, at_most=at_most) == groups
 
 
 def test_a_pair_that_is_longer_than_the_learned_positions_is_refused_before_training(
-    config: Config, more_data: PreparedData
+    config, more_data
 ):
     pairs = more_data.pairs("train")
     longest = int(max(pairs.src.lengths.max(), pairs.tgt.lengths.max()))
@@ -105,9 +98,7 @@ def test_a_pair_that_is_longer_than_the_learned_positions_is_refused_before_trai
                 Trainer(learned, more_data, device=CPU)
 
 
-def test_words_of_positions_are_not_packed_and_a_line_says_so(
-    config: Config, more_data: PreparedData, caplog: pytest.LogCaptureFixture
-):
+def test_words_of_positions_are_not_packed_and_a_line_says_so(config, more_data, caplog):
     caplog.set_level("INFO")
     by_words = changed(config, "model", positions="words")
     plain = changed(by_words, "train", gpu_path="plain")

@@ -1,7 +1,5 @@
 """Models of several languages: prepared with tags, trained, and asked for one of them."""
 
-from __future__ import annotations
-
 import json
 import re
 import zipfile
@@ -101,12 +99,7 @@ def desk(place: Place, many: PreparedData, many_run: Run) -> Place:
     return place
 
 
-# Tags
-
-
-def test_each_source_begins_with_the_tag_of_its_target_language_and_no_target_has_one(
-    many: PreparedData, text: dict[str, Files]
-):
+def test_each_source_begins_with_the_tag_of_its_target_language_and_no_target_has_one(many, text):
     tokenizer = many.tokenizers().src
     tags = tokenizer.language_tags
     assert sorted(tags) == ["de", "el", "en"]
@@ -123,7 +116,7 @@ def test_each_source_begins_with_the_tag_of_its_target_language_and_no_target_ha
 
 
 def test_the_tags_are_learned_for_the_source_alone_where_the_vocabularies_are_separate(
-    text: dict[str, Files], tmp_path: Path
+    text, tmp_path
 ):
     data = prepared(text, tmp_path / "out", shared_vocab=False)
     src, tgt = data.tokenizers()
@@ -131,9 +124,7 @@ def test_the_tags_are_learned_for_the_source_alone_where_the_vocabularies_are_se
     assert data.pairs("valid").src[0][0] == src.language_tags["de"]
 
 
-def test_the_folder_has_the_text_of_each_direction_without_tags(
-    many: PreparedData, text: dict[str, Files]
-):
+def test_the_folder_has_the_text_of_each_direction_without_tags(many, text):
     for one, (src, tgt) in zip(many.texts("test"), DIRECTIONS, strict=True):
         assert (one.src_lang, one.tgt_lang) == (src, tgt)
         files = direction(text, src, tgt)["test"]
@@ -141,12 +132,7 @@ def test_the_folder_has_the_text_of_each_direction_without_tags(
     assert (many.src_lang, many.tgt_lang) == ("en,de", "de,en,el")
 
 
-# The mixture of directions
-
-
-def test_an_epoch_has_pairs_of_each_direction_by_the_temperature(
-    text: dict[str, Files], tmp_path: Path
-):
+def test_an_epoch_has_pairs_of_each_direction_by_the_temperature(text, tmp_path):
     data = prepared(text, tmp_path / "out", temperature=2)
     weights = [source["weight"] for source in data.manifest.sources["train"]]
     # 160, 160 and 40 pairs: the square roots are as 2, 2 and 1.
@@ -164,9 +150,7 @@ def test_an_epoch_has_pairs_of_each_direction_by_the_temperature(
     assert drawn["el"] == pytest.approx(80, abs=20)
 
 
-def test_weights_of_corpora_are_multiplied_with_those_of_the_temperature(
-    text: dict[str, Files], tmp_path: Path
-):
+def test_weights_of_corpora_are_multiplied_with_those_of_the_temperature(text, tmp_path):
     from mtkit.prepare import parallel_files
 
     directions = [direction(text, src, tgt) for src, tgt in DIRECTIONS]
@@ -177,9 +161,7 @@ def test_weights_of_corpora_are_multiplied_with_those_of_the_temperature(
     assert weights == pytest.approx([1.0, 1.0, 4.0])
 
 
-def test_the_same_sentences_in_two_directions_are_not_a_repetition(
-    text: dict[str, Files], tmp_path: Path
-):
+def test_the_same_sentences_in_two_directions_are_not_a_repetition(text, tmp_path):
     # All English sentences of the second direction are in the first.
     english = [text[name][0].read_text("utf-8").splitlines() for name in ("de-train", "el-train")]
     assert set(english[1]) < set(english[0])
@@ -193,7 +175,7 @@ def test_the_same_sentences_in_two_directions_are_not_a_repetition(
 
 
 def test_a_training_pair_that_is_a_validation_pair_of_the_reverse_direction_is_counted(
-    text: dict[str, Files], tmp_path: Path
+    text, tmp_path
 ):
     directions = [direction(text, "en", "de"), direction(text, "de", "en")]
     settings: dict[str, Any] = {"vocab_size": 300, "workers": 1}
@@ -205,12 +187,7 @@ def test_a_training_pair_that_is_a_validation_pair_of_the_reverse_direction_is_c
     assert after.overlap["both"] == before.overlap["both"] + 14
 
 
-# Training
-
-
-def test_training_measures_each_direction_and_selects_by_their_mean(
-    many_run: Run, many: PreparedData
-):
+def test_training_measures_each_direction_and_selects_by_their_mean(many_run, many):
     (row,) = [row for row in many_run.metrics() if "valid_loss" in row]
     of_each = row["valid_also"]
     assert [*of_each] == ["en-de", "de-en", "en-el"]
@@ -234,9 +211,7 @@ def test_training_measures_each_direction_and_selects_by_their_mean(
     assert row["valid_loss"] == pytest.approx(total / tokens, rel=1e-4)
 
 
-def test_a_further_set_belongs_to_its_direction(
-    text: dict[str, Files], tiny_config: Config, tmp_path: Path
-):
+def test_a_further_set_belongs_to_its_direction(text, tiny_config, tmp_path):
     directions = [direction(text, src, tgt) for src, tgt in DIRECTIONS]
     directions[2]["valid_also"] = {"again": text["el-valid"]}
     data = prepared(text, tmp_path / "out", directions=directions)
@@ -248,12 +223,7 @@ def test_a_further_set_belongs_to_its_direction(
     assert row["valid_also"]["again"] == row["valid_also"]["en-el"]
 
 
-# Translating
-
-
-def test_the_tag_decides_the_translation_and_no_tag_is_in_an_output(
-    untrained_many: Run, text: dict[str, Files]
-):
+def test_the_tag_decides_the_translation_and_no_tag_is_in_an_output(untrained_many, text):
     lines = text["de-test"][0].read_text("utf-8").splitlines()
     changes = {"length_penalty": 0.0, "max_extra_length": 20, "engine": "torch"}
     config = UNTRAINED.decode.model_copy(update=changes)
@@ -333,9 +303,6 @@ def test_a_model_of_two_languages_accepts_them_and_refuses_others(trained: Place
     assert "translates en to de, and not to fr" in refused
 
 
-# Scoring, exporting and fine-tuning
-
-
 def test_score_prints_each_direction_with_its_signature(desk: Place):
     outcome = desk.mtkit("score", "--run", "runs/many", "--beam-size", "1")
     assert outcome.status == 0, outcome.err
@@ -359,9 +326,7 @@ def test_score_prints_each_direction_with_its_signature(desk: Place):
     )
 
 
-def test_score_names_the_directions_that_have_no_test_set(
-    desk: Place, text: dict[str, Files], many_run: Run, tmp_path: Path
-):
+def test_score_names_the_directions_that_have_no_test_set(desk, text, many_run, tmp_path):
     directions = [direction(text, src, tgt) for src, tgt in DIRECTIONS]
     del directions[1]["test"]
     prepared(text, tmp_path / "d", directions=directions, tokenizer_from=many_run.path)
@@ -374,7 +339,7 @@ def test_score_names_the_directions_that_have_no_test_set(
 
 
 def test_a_multilingual_and_a_bilingual_run_are_compared_on_bilingual_data(
-    desk: Place, tiny_data: PreparedData, tiny_run: Run
+    desk, tiny_data, tiny_run
 ):
     runs = ["--run", "runs/many", "--run", str(tiny_run.path)]
     outcome = desk.mtkit("score", *runs, "--data", str(tiny_data.path), "--beam-size", "1")
@@ -392,11 +357,7 @@ def test_an_export_agrees_with_the_run(format_: str, desk: Place):
 
 
 def test_the_tokenizer_of_a_multilingual_run_is_for_data_with_tags_and_no_other_is(
-    many_run: Run,
-    many: PreparedData,
-    tiny_data: PreparedData,
-    text: dict[str, Files],
-    tmp_path: Path,
+    many_run, many, tiny_data, text, tmp_path
 ):
     one = direction(text, "en", "el")
     settings: dict[str, Any] = {"tokenizer_from": many_run.path, "workers": 1}
@@ -414,7 +375,7 @@ def test_the_tokenizer_of_a_multilingual_run_is_for_data_with_tags_and_no_other_
 
 
 def test_only_a_direction_that_the_run_was_not_trained_on_is_named_as_new(
-    many_run: Run, many: PreparedData, text: dict[str, Files], tmp_path: Path
+    many_run, many, text, tmp_path
 ):
     directions = [direction(text, "de", "en"), {**direction(text, "en", "el"), "src_lang": "de"}]
     out = tmp_path / "more"
@@ -430,12 +391,7 @@ def test_only_a_direction_that_the_run_was_not_trained_on_is_named_as_new(
     assert initial_weights(imported, "last", more).new_directions == []
 
 
-# The corpus file
-
-
-def test_a_corpus_file_gives_the_same_folder_as_the_function(
-    place: Place, text: dict[str, Files], many: PreparedData
-):
+def test_a_corpus_file_gives_the_same_folder_as_the_function(place, text, many):
     directions = [
         {
             key: [list(map(str, files)) for files in value] if key == "train" else value
@@ -467,16 +423,11 @@ def test_a_corpus_file_gives_the_same_folder_as_the_function(
         ),
     ],
 )
-def test_languages_that_cannot_be_told_apart_are_refused(
-    languages: list[tuple[str, str]], message: str, text: dict[str, Files], tmp_path: Path
-):
+def test_languages_that_cannot_be_told_apart_are_refused(languages, message, text, tmp_path):
     one = direction(text, "en", "de")
     directions = [{**one, "src_lang": src, "tgt_lang": tgt} for src, tgt in languages]
     with pytest.raises(MtkitError, match=message):
         prepare_several("bad", tmp_path / "bad", directions=directions)
-
-
-# Served
 
 
 def test_a_server_translates_in_all_directions_that_were_trained(untrained_many: Run) -> None:
@@ -499,13 +450,8 @@ def test_a_server_translates_in_all_directions_that_were_trained(untrained_many:
         }
 
 
-# Exported
-
-
 @pytest.mark.parametrize("format", [needs("argos")])
-def test_a_package_for_argos_has_one_direction_and_its_tag(
-    format: str, untrained_many: Run, text: dict[str, Files], tmp_path: Path
-):
+def test_a_package_for_argos_has_one_direction_and_its_tag(format, untrained_many, text, tmp_path):
     # A trained model gives tags hardly any probability, and mtkit none; random weights do.
     tokenizer = untrained_many.tokenizers().src
     bias = torch.zeros(len(tokenizer))
@@ -528,9 +474,7 @@ def test_a_package_for_argos_has_one_direction_and_its_tag(
     assert model["decoder_start_token"] == "<s>"
 
 
-def test_the_check_of_a_direction_has_its_own_lines_or_else_those_of_others(
-    untrained_many: Run, many: PreparedData
-):
+def test_the_check_of_a_direction_has_its_own_lines_or_else_those_of_others(untrained_many, many):
     texts = many.texts("valid")
     (own,) = (text.src for text in texts if text[:2] == ("en", "el"))
     # No German line is translated into Greek, so lines of all directions are taken.

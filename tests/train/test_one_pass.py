@@ -1,7 +1,5 @@
 """An update in one pass over a row of all its batches is the update batch by batch."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 
@@ -14,7 +12,7 @@ from torch import Tensor
 
 from mtkit.batches import TokenBatches, make_batch, pack_batches
 from mtkit.config import Config
-from mtkit.data import PreparedData, SentencePairs, TokenArray
+from mtkit.data import SentencePairs, TokenArray
 from mtkit.kernels.dropout import Dropout
 from mtkit.kernels.gpu_loss import loss_on_gpu
 from mtkit.model import Transformer
@@ -59,9 +57,7 @@ def without_dropout(config: Config) -> Config:
 
 @pytest.mark.usefixtures("in_float64")
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_one_pass_has_the_loss_and_the_gradients_of_batch_by_batch(
-    variant: str, config: Config, tiny_data: PreparedData
-):
+def test_one_pass_has_the_loss_and_the_gradients_of_batch_by_batch(variant, config, tiny_data):
     config = changed(without_dropout(config), "train", device_batch_tokens=200)
     for section, settings in VARIANTS[variant].items():
         config = changed(config, section, **settings)
@@ -73,7 +69,7 @@ def test_one_pass_has_the_loss_and_the_gradients_of_batch_by_batch(
 @pytest.mark.usefixtures("in_float64")
 @pytest.mark.parametrize("variant", ["base", "output bias", "no smoothing", "LoRA"])
 def test_one_pass_with_the_loss_of_a_gpu_has_the_same_gradients(
-    variant: str, config: Config, tiny_data: PreparedData, monkeypatch: pytest.MonkeyPatch
+    variant, config, tiny_data, monkeypatch
 ):
     config = changed(without_dropout(config), "train", device_batch_tokens=200)
     for section, settings in VARIANTS[variant].items():
@@ -85,9 +81,7 @@ def test_one_pass_with_the_loss_of_a_gpu_has_the_same_gradients(
 
 
 @pytest.mark.usefixtures("in_float64")
-def test_with_the_same_dropout_one_pass_has_the_same_gradients(
-    config: Config, tiny_data: PreparedData, monkeypatch: pytest.MonkeyPatch
-):
+def test_with_the_same_dropout_one_pass_has_the_same_gradients(config, tiny_data, monkeypatch):
     config = changed(config, "model", dropout=0.2, activation_dropout=0.2)
     config = changed(config, "train", device_batch_tokens=200)
     # The masks of each batch, in the order of the calls.
@@ -122,9 +116,7 @@ def test_with_the_same_dropout_one_pass_has_the_same_gradients(
 
 
 @pytest.mark.usefixtures("in_float64")
-def test_masks_that_are_added_have_the_result_of_boolean_masks(
-    config: Config, tiny_data: PreparedData
-):
+def test_masks_that_are_added_have_the_result_of_boolean_masks(config, tiny_data):
     trainer = Trainer(without_dropout(config), tiny_data, device=CPU)
     batches = [make_batch(trainer.pairs, np.arange(i, i + 4)) for i in range(0, 12, 4)]
     assert any((batch.src == 0).any() for batch in batches)
@@ -174,9 +166,7 @@ def test_the_most_expensive_piece_is_as_cheap_as_any_division_allows():
 
 @pytest.mark.parametrize("path", ["plain", "packed"])
 @pytest.mark.parametrize("bpe_dropout", [0.0, 0.5])
-def test_a_pass_has_at_most_the_tokens_that_fit_a_device(
-    bpe_dropout: float, path: str, config: Config, tiny_data: PreparedData
-):
+def test_a_pass_has_at_most_the_tokens_that_fit_a_device(bpe_dropout, path, config, tiny_data):
     limit = 120
     settings = {"gpu_path": path, "device_batch_tokens": limit, "bpe_dropout": bpe_dropout}
     trainer = Trainer(changed(config, "train", **settings), tiny_data, device=CPU)
@@ -193,9 +183,7 @@ def tokens_of(one: Pass) -> int:
     return sum(padded_tokens(*micro_batch) for micro_batch in one.micro_batches)
 
 
-def test_more_workers_than_rows_leave_passes_empty_whose_loss_is_zero(
-    config: Config, tiny_data: PreparedData
-):
+def test_more_workers_than_rows_leave_passes_empty_whose_loss_is_zero(config, tiny_data):
     trainer = Trainer(packed(config), tiny_data, device=CPU)
     batches = [np.arange(2)]
     shares = [

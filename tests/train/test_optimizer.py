@@ -1,17 +1,12 @@
 """Muon: its products against a decomposition, its updates against PyTorch's own."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
 import torch.distributed as dist
 from conftest import changed
 from torch import Tensor, nn
 
-from mtkit.config import Config, TrainConfig
-from mtkit.data import PreparedData
+from mtkit.config import TrainConfig
 from mtkit.train.memory_check import moments_to_come
 from mtkit.train.optimizer import Muon, new_optimizer, orthogonal
 from mtkit.train.trainer import Trainer
@@ -30,9 +25,7 @@ def give_gradients(ones: list[nn.Parameter], seed: int) -> None:
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(5, 5), (3, 8), (8, 3)])
-def test_the_singular_values_are_changed_by_the_polynomial_and_the_vectors_stay(
-    rows: int, columns: int
-):
+def test_the_singular_values_are_changed_by_the_polynomial_and_the_vectors_stay(rows, columns):
     generator = torch.Generator().manual_seed(2)
     matrices = torch.randn(2, rows, columns, generator=generator, dtype=torch.float64)
     left, values, right = torch.linalg.svd(matrices, full_matrices=False)
@@ -115,7 +108,7 @@ def test_without_matrices_to_train_everything_is_for_adam():
     ],
 )
 def test_the_bytes_of_its_state_are_known_before_the_first_update(
-    settings: dict[str, Any], share: float, config: Config, tiny_data: PreparedData
+    settings, share, config, tiny_data
 ):
     trainer = Trainer(changed(config, "train", **settings), tiny_data, device=torch.device("cpu"))
     expected = moments_to_come(trainer.optimizer)

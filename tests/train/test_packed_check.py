@@ -1,7 +1,5 @@
 """Before the first update, a packed pass is compared with its batches one by one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -31,7 +29,7 @@ def on_pretended_gpu(config: Config, data: PreparedData) -> Trainer:
 
 
 def test_equal_results_leave_the_passes_packed_and_the_weights_as_they_are(
-    config: Config, tiny_data: PreparedData, caplog: pytest.LogCaptureFixture
+    config, tiny_data, caplog
 ):
     trainer = on_pretended_gpu(config, tiny_data)
     before = [p.detach().clone() for p in trainer.model.parameters()]
@@ -74,11 +72,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("fault", [unmasked, in_wrong_order, not_a_number, failing])
 def test_other_results_warn_in_one_line_and_go_back_to_batch_by_batch(
-    fault: Any,
-    config: Config,
-    tiny_data: PreparedData,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    fault, config, tiny_data, monkeypatch, caplog
 ):
     trainer = on_pretended_gpu(config, tiny_data)
     fault(monkeypatch)
@@ -90,9 +84,7 @@ def test_other_results_warn_in_one_line_and_go_back_to_batch_by_batch(
     trainer.update(next(trainer.batches))
 
 
-def test_a_worker_whose_packed_pass_fails_leaves_no_other_waiting(
-    config: Config, tiny_data: PreparedData, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_worker_whose_packed_pass_fails_leaves_no_other_waiting(config, tiny_data, monkeypatch):
     trainer = on_pretended_gpu(config, tiny_data)
     failing(monkeypatch)
     asked: list[object] = []

@@ -1,7 +1,5 @@
 """Training a part of the weights: low-rank changes, frozen parameters, a moving average."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +34,7 @@ def settings(**given: Any) -> TrainConfig:
 
 
 def test_a_low_rank_change_is_trained_as_if_the_matrix_were_composed_in_the_forward_pass(
-    in_float64: None,
+    in_float64,
 ):
     torch.manual_seed(1)
     model, x = Two(), torch.randn(7, 3)
@@ -136,9 +134,7 @@ def test_the_moving_average_is_what_is_validated_and_saved(tunings: Trainings, t
         ),
     ],
 )
-def test_names_that_are_not_there_and_nothing_to_train_are_refused(
-    given: dict[str, Any], message: str
-):
+def test_names_that_are_not_there_and_nothing_to_train_are_refused(given, message):
     with pytest.raises(MtkitError, match=message):
         TrainedParameters(Two(), settings(**given))
 

@@ -1,7 +1,5 @@
 """Updates that a thread prepares are those of the stream, in its order."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Stopping and resuming change nothing, and a run goes on only as it began."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -9,12 +7,11 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from conftest import TinyText, changed, reseal, slow
+from conftest import changed, reseal, slow
 from support.forked import PIPE, Forked, run_mtkit
 from support.runs import contents
 from support.training import Trainings, assert_same_state, before_update, interrupt, kill, rows_of
@@ -34,13 +31,10 @@ from mtkit.translate import Translator
 CPU = torch.device("cpu")
 
 
-# The tokenizer of a run
-
-
 @pytest.mark.parametrize("content", [None, b"", b"damaged"])
 @pytest.mark.parametrize("max_steps", [2, 3])
 def test_a_damaged_tokenizer_of_a_run_is_restored_when_training_resumes(
-    content: bytes | None, max_steps: int, trainings: Trainings, caplog: pytest.LogCaptureFixture
+    content, max_steps, trainings, caplog
 ):
     run, source = trainings.folder / "run", trainings.data.path
     trainings.run("run", max_steps=2)
@@ -72,9 +66,6 @@ def test_a_tokenizer_that_cannot_be_restored_stops_the_training_in_one_line(trai
     assert trainings.steps("run") == [2]
 
 
-# The same, stopped or not
-
-
 def test_the_same_seed_gives_the_same_weights_and_another_seed_others(trainings: Trainings):
     for name, seed in (("one", 1), ("two", 1), ("three", 2)):
         trainings.run(name, seed=seed)
@@ -93,9 +84,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others(trainings:
         ([2], {"bpe_dropout": 0.3}),
     ],
 )
-def test_stopped_and_resumed_is_never_stopped_to_the_last_bit(
-    stops: list[int], settings: dict[str, Any], trainings: Trainings
-):
+def test_stopped_and_resumed_is_never_stopped_to_the_last_bit(stops, settings, trainings):
     trainings.change("train", **settings)
     # 17 is in the second epoch.
     end = max(*stops, 5) + 3
@@ -109,9 +98,7 @@ def test_stopped_and_resumed_is_never_stopped_to_the_last_bit(
     assert whole.items() <= parts.items()
 
 
-def test_a_run_with_a_vocabulary_for_each_side_is_resumed_to_the_last_bit(
-    trainings: Trainings, greek_data: PreparedData
-):
+def test_a_run_with_a_vocabulary_for_each_side_is_resumed_to_the_last_bit(trainings, greek_data):
     trainings.run("whole", data=greek_data, max_steps=5)
     for stop in (3, 5):
         torch.manual_seed(stop)  # another process has another random state
@@ -140,9 +127,7 @@ def test_a_forecast_counts_both_vocabularies(config: Config, greek_data: Prepare
     assert sum(counts.values()) == int(total.replace(",", ""))
 
 
-def test_a_run_that_continues_in_another_precision_says_so(
-    trainings: Trainings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-):
+def test_a_run_that_continues_in_another_precision_says_so(trainings, monkeypatch, caplog):
     trainings.change("train", precision="auto")
     monkeypatch.setattr("mtkit.base.devices.has_native_bf16", lambda device: True)
     for max_steps in (2, 3):
@@ -162,9 +147,7 @@ def test_a_pair_that_could_outgrow_the_device_is_refused(config: Config, tiny_da
         Trainer(changed(config, "train", **settings), tiny_data, device=CPU)
 
 
-def test_killed_without_warning_a_run_repeats_the_steps_since_the_last_checkpoint(
-    trainings: Trainings,
-):
+def test_killed_without_warning_a_run_repeats_the_steps_since_the_last_checkpoint(trainings):
     trainings.run("whole")
     trainings.stopped("killed", 5, kill)
     assert [step for step, _ in trainings.rows("killed", "loss")] == [1, 2, 3, 4]
@@ -173,9 +156,7 @@ def test_killed_without_warning_a_run_repeats_the_steps_since_the_last_checkpoin
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_step_saves_and_returns_false(
-    number: signal.Signals, trainings: Trainings, caplog: pytest.LogCaptureFixture
-):
+def test_a_signal_ends_the_step_saves_and_returns_false(number, trainings, caplog):
     trainings.run("whole")
     before = signal.getsignal(number)
     with caplog.at_level("INFO", logger="mtkit"):
@@ -190,9 +171,7 @@ def test_a_signal_ends_the_step_saves_and_returns_false(
     trainings.assert_same("whole", "stopped", "loss")
 
 
-def test_stopped_by_signals_a_run_ends_with_the_checkpoints_of_one_never_stopped(
-    trainings: Trainings,
-):
+def test_stopped_by_signals_a_run_ends_with_the_checkpoints_of_one_never_stopped(trainings):
     settings = {"max_steps": 8, "valid_every": 100, "checkpoint_every": 2, "keep_checkpoints": 3}
     trainings.change("train", **settings)
     trainings.change("decode", average_checkpoints=3)
@@ -209,9 +188,7 @@ def test_stopped_by_signals_a_run_ends_with_the_checkpoints_of_one_never_stopped
         assert run.select(None)[1] == "the average of 3 checkpoints, steps 4 to 8"
 
 
-def test_stopped_while_the_next_epoch_is_drawn_already_a_run_resumes_to_the_last_bit(
-    trainings: Trainings,
-):
+def test_stopped_while_the_next_epoch_is_drawn_already_a_run_resumes_to_the_last_bit(trainings):
     stream = Trainer(trainings.config, trainings.data, device=CPU).batches
     epochs = []
     while stream.epoch == 0:
@@ -235,11 +212,7 @@ def test_stopped_while_the_next_epoch_is_drawn_already_a_run_resumes_to_the_last
     ],
 )
 def test_the_second_signal_stops_at_once_and_says_what_is_saved(
-    at: int,
-    message: str,
-    trainings: Trainings,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    at, message, trainings, monkeypatch, caplog
 ):
     original = Trainer.update
 
@@ -257,9 +230,7 @@ def test_the_second_signal_stops_at_once_and_says_what_is_saved(
     assert caplog.messages[-1] == f"stopped without saving; {message}"
 
 
-def test_ctrl_c_ends_the_program_with_130_and_the_next_start_resumes(
-    config: Config, tiny_data: PreparedData, tmp_path: Path
-):
+def test_ctrl_c_ends_the_program_with_130_and_the_next_start_resumes(config, tiny_data, tmp_path):
     endless = changed(config, "train", max_steps=100_000, valid_every=100_000)
     endless = changed(endless, "train", checkpoint_every=100_000)
     file = tmp_path / "tiny.yaml"
@@ -296,9 +267,6 @@ def test_ctrl_c_ends_the_program_with_130_and_the_next_start_resumes(
     assert [step for step, _ in rows_of(run, "loss")] == list(range(1, end + 1))
 
 
-# The same run, or none
-
-
 @pytest.mark.parametrize(
     ("section", "key", "value"),
     [
@@ -308,9 +276,7 @@ def test_ctrl_c_ends_the_program_with_130_and_the_next_start_resumes(
         ("train", "seed", 7),
     ],
 )
-def test_a_run_refuses_other_settings_by_name(
-    section: str, key: str, value: Any, begun: Path, tiny_config: Config, tiny_data: PreparedData
-):
+def test_a_run_refuses_other_settings_by_name(section, key, value, begun, tiny_config, tiny_data):
     before = contents(begun)
     other = changed(changed(tiny_config, "train", max_steps=8), section, **{key: value})
     with pytest.raises(MtkitError) as error:
@@ -334,7 +300,7 @@ def test_a_run_refuses_other_settings_by_name(
     ],
 )
 def test_the_end_of_a_run_cannot_be_moved_once_its_rate_falls(
-    decay_steps: int, stop: int, end: int, message: str | None, trainings: Trainings
+    decay_steps, stop, end, message, trainings
 ):
     trainings.change("train", max_steps=8, decay_steps=decay_steps)
     with pytest.MonkeyPatch.context() as patch:
@@ -353,9 +319,7 @@ def test_the_end_of_a_run_cannot_be_moved_once_its_rate_falls(
     assert contents(trainings.folder / "run") == before
 
 
-def test_a_run_allows_what_does_not_change_its_weights(
-    begun: Path, tiny_config: Config, tiny_data: PreparedData
-):
+def test_a_run_allows_what_does_not_change_its_weights(begun, tiny_config, tiny_data):
     settings = {"max_steps": 6, "log_every": 1, "valid_every": 3, "checkpoint_every": 5}
     other = changed(tiny_config, "train", keep_checkpoints=2, **settings)
     other = changed(other, "decode", beam_size=2, length_penalty=1.0)
@@ -366,7 +330,7 @@ def test_a_run_allows_what_does_not_change_its_weights(
 
 
 def test_a_run_refuses_other_data_by_checksum_and_takes_a_copy(
-    begun: Path, tiny_config: Config, tiny_text: TinyText, tiny_data: PreparedData, tmp_path: Path
+    begun, tiny_config, tiny_text, tiny_data, tmp_path
 ):
     copy = tmp_path / "another-name"
     shutil.copytree(tiny_data.path, copy)
@@ -402,13 +366,7 @@ FALLING = {"schedule": "linear", "learning_rate": 0.01, "learning_rate_scale": 1
     ],
 )
 def test_finish_in_ends_a_run_early_and_resumes_to_the_last_bit(
-    settings: dict[str, Any],
-    stops: list[int],
-    steps: int,
-    first: int,
-    warm_up: str,
-    trainings: Trainings,
-    caplog: pytest.LogCaptureFixture,
+    settings, stops, steps, first, warm_up, trainings, caplog
 ):
     trainings.change("train", max_steps=20, warmup_steps=2, checkpoint_every=100, valid_every=100)
     trainings.change("train", **settings)
@@ -431,9 +389,7 @@ def test_finish_in_ends_a_run_early_and_resumes_to_the_last_bit(
         assert rates[step] / rates[first] == pytest.approx(share)
 
 
-def test_a_run_that_is_being_finished_takes_no_other_end(
-    trainings: Trainings, caplog: pytest.LogCaptureFixture
-):
+def test_a_run_that_is_being_finished_takes_no_other_end(trainings, caplog):
     path = trainings.folder / "run"
     trainings.change("train", max_steps=3, decay_steps=0)
     with pytest.raises(MtkitError, match="--finish-in: is for a run that has a checkpoint"):
@@ -472,12 +428,7 @@ def test_a_run_is_finished_though_no_validation_is_better(trainings: Trainings):
 
 @pytest.mark.parametrize(("decay_steps", "advice"), [(1, "train.max_steps"), (3, "a new run")])
 def test_a_finished_run_is_left_alone_and_says_how_to_train_further(
-    decay_steps: int,
-    advice: str,
-    tiny_config: Config,
-    tiny_data: PreparedData,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    decay_steps, advice, tiny_config, tiny_data, tmp_path, caplog
 ):
     caplog.set_level("INFO", logger="mtkit")
     # With one step of decay the last update still has the full rate.
@@ -496,9 +447,7 @@ def test_a_finished_run_is_left_alone_and_says_how_to_train_further(
             train.run(further, tiny_data, tmp_path / "run", device="cpu")
 
 
-def test_restart_starts_over_with_any_settings(
-    begun: Path, tiny_config: Config, tiny_data: PreparedData, tmp_path: Path
-):
+def test_restart_starts_over_with_any_settings(begun, tiny_config, tiny_data, tmp_path):
     other = changed(changed(tiny_config, "train", max_steps=2), "model", d_ff=48)
     assert train.run(other, tiny_data, begun, device="cpu", restart=True)
     assert [saved.step for saved in Run.open(begun).checkpoints()] == [2]
@@ -508,7 +457,7 @@ def test_restart_starts_over_with_any_settings(
 
 
 def test_a_run_without_its_configuration_is_refused_and_can_be_restarted(
-    begun: Path, tiny_config: Config, tiny_data: PreparedData
+    begun, tiny_config, tiny_data
 ):
     (begun / "config.yaml").unlink()
     before = contents(begun)
@@ -522,7 +471,7 @@ def test_a_run_without_its_configuration_is_refused_and_can_be_restarted(
 
 @pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl", "tokenizer.model"])
 def test_a_restart_deletes_nothing_where_a_folder_has_the_name_of_a_file(
-    name: str, begun: Path, tiny_config: Config, tiny_data: PreparedData
+    name, begun, tiny_config, tiny_data
 ):
     (begun / name).unlink()
     (begun / name).mkdir()
@@ -535,7 +484,7 @@ def test_a_restart_deletes_nothing_where_a_folder_has_the_name_of_a_file(
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("instead", ["nothing", "a folder", "a link to nowhere"])
 def test_a_run_without_its_manifest_says_so_and_is_left_alone(
-    instead: str, restart: bool, begun: Path, tiny_config: Config, tiny_data: PreparedData
+    instead, restart, begun, tiny_config, tiny_data
 ):
     (begun / "manifest.json").unlink()
     if instead == "a folder":
@@ -554,7 +503,7 @@ def test_a_run_without_its_manifest_says_so_and_is_left_alone(
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("is_prepared", [False, True])
 def test_a_folder_that_is_not_a_run_is_not_changed(
-    is_prepared: bool, restart: bool, tiny_config: Config, tiny_data: PreparedData, tmp_path: Path
+    is_prepared, restart, tiny_config, tiny_data, tmp_path
 ):
     folder = tmp_path / "home"
     if is_prepared:
@@ -572,9 +521,7 @@ def test_a_folder_that_is_not_a_run_is_not_changed(
 @pytest.mark.parametrize("key", ["valid_loss", "valid_bleu", "valid_chrf"])
 @pytest.mark.parametrize("value", [None, "text", {"a": 1}])
 @pytest.mark.parametrize("is_own", [False, True])
-def test_a_checkpoint_whose_validation_lacks_a_score_is_refused(
-    key: str, value: Any, is_own: bool, begun: Path
-):
+def test_a_checkpoint_whose_validation_lacks_a_score_is_refused(key, value, is_own, begun):
     def lose(saved: dict[str, Any]) -> None:
         state = saved["state"]
         (state if is_own else state["validations"][0])[key] = value

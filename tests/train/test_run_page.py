@@ -1,7 +1,5 @@
 """The page of a run: parsed as a browser would, and drawn from numbers whose charts are known."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -86,9 +84,6 @@ def test_the_chart_of_both_losses_says_how_they_differ() -> None:
     assert not any(one.startswith(note) for one in well_formed(alone).texts("p"))
 
 
-# The frame
-
-
 def test_tags_balance_and_ids_are_unique() -> None:
     page = well_formed(run_page(FACTS))
     ids = [element["attrs"]["id"] for element in page.elements if "id" in element["attrs"]]
@@ -133,9 +128,6 @@ def test_a_page_can_be_read_without_seeing_it() -> None:
         "validation: 3.25 at step 200, 2.125 at step 400, lowest 2.125, highest 3.25."
     )
     assert all(heading["attrs"].get("scope") in ("row", "col") for heading in page.all("th"))
-
-
-# What is shown
 
 
 def test_a_page_says_how_training_stands_and_when_it_was_written() -> None:
@@ -237,9 +229,7 @@ def test_a_long_run_shows_samples_of_its_newest_its_best_and_some_between() -> N
         ("", "There is nothing to compare with.", []),
     ],
 )
-def test_words_that_the_reference_lacks_are_marked(
-    reference: str, translation: str, marked: list[str]
-) -> None:
+def test_words_that_the_reference_lacks_are_marked(reference, translation, marked):
     samples = [{"step": 1, "samples": [{"src": "x", "ref": reference, "hyp": translation}]}]
     page = well_formed(run_page(replace(FACTS, samples=samples)))
     assert [mark["text"] for mark in page.all("mark") if "td" in mark["inside"]] == marked
@@ -284,9 +274,6 @@ def test_huge_texts_are_cut() -> None:
     assert "[cut here; 1,000,000 characters in all]" in text
     assert "150 more are left out." in text
     well_formed(text)
-
-
-# Charts
 
 
 def test_a_chart_has_a_bounded_number_of_points_and_keeps_the_extremes() -> None:
@@ -386,8 +373,8 @@ def rows(keys: Sequence[str]) -> st.SearchStrategy[list[Any]]:
     best_step=st.none() | st.integers(0, 100),
 )
 def test_a_page_is_written_for_any_records_of_a_run(
-    untrained: Run, tmp_path: Path, metrics: Any, samples: Any, best_step: int | None
-) -> None:
+    untrained, tmp_path, metrics, samples, best_step
+):
     shutil.copytree(untrained.path, tmp_path, dirs_exist_ok=True)
     for name, content in (("metrics", metrics), ("samples", samples)):
         text = "\n".join(json.dumps(row) for row in content)

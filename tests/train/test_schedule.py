@@ -1,7 +1,5 @@
 """The learning rate of each update: the paper's formula by hand, and the other schedules."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -70,9 +68,7 @@ def test_a_decay_longer_than_the_run_takes_all_of_it():
         ("cosine", [0.1, 0.2, *(0.1 + 0.1 * math.cos(math.pi * k / 5) for k in (1, 2, 3, 4))]),
     ],
 )
-def test_other_schedules_rise_to_the_given_rate_and_stay_or_fall_to_the_end(
-    form: str, expected: list[float]
-):
+def test_other_schedules_rise_to_the_given_rate_and_stay_or_fall_to_the_end(form, expected):
     given = schedule(schedule=form, learning_rate=0.2, warmup_steps=2, max_steps=6)
     assert [given.rate(step) for step in range(1, 7)] == pytest.approx(expected, rel=1e-12)
     assert given.rate(7) == pytest.approx(0.2 if form == "constant" else 0.0, abs=1e-17)
@@ -121,9 +117,7 @@ def test_a_finish_falls_linearly_from_the_planned_rate_to_zero(form: str, after:
         ({"decay_steps": 5, "max_steps": 10}, 12, 6),
     ],
 )
-def test_a_finish_in_the_warm_up_lets_it_go_on_for_at_most_three_quarters(
-    settings: dict[str, Any], steps: int, first: int
-):
+def test_a_finish_in_the_warm_up_lets_it_go_on_for_at_most_three_quarters(settings, steps, first):
     settings = {"warmup_steps": 8, "max_steps": 100, **settings}
     planned = schedule(**settings)
     finished = schedule(**settings, finish_after=2, finish_steps=steps)
@@ -149,9 +143,7 @@ def test_a_finish_in_the_warm_up_lets_it_go_on_for_at_most_three_quarters(
         (50, {"schedule": "constant", "learning_rate": 0.0}, None),
     ],
 )
-def test_a_fifth_of_the_updates_so_far_ends_a_run_well_if_fewer_are_not_left(
-    step: int, settings: dict[str, Any], count: int | None
-):
+def test_a_fifth_of_the_updates_so_far_ends_a_run_well_if_fewer_are_not_left(step, settings, count):
     assert schedule(**{"warmup_steps": 10, "max_steps": 100, **settings}).finish_in(step) == count
 
 
@@ -167,7 +159,7 @@ STEPS |= {"decay_steps": st.integers(0, 80), "finish_steps": st.integers(0, 9)}
     st.integers(1, 60),
 )
 def test_the_highest_rate_is_what_looking_at_every_update_finds(
-    form: str, d_model: int, settings: dict[str, int], after: int, last: int
+    form, d_model, settings, after, last
 ):
     after, steps = min(after, settings["max_steps"] - 1), settings["finish_steps"]
     last = min(last, after + steps if steps else settings["max_steps"])
@@ -180,13 +172,12 @@ def test_the_highest_rate_is_what_looking_at_every_update_finds(
 
 @given(st.sampled_from(["linear", "cosine"]), st.integers(1, 30), st.integers(0, 40))
 def test_before_the_first_update_tied_to_the_end_another_end_changes_no_rate(
-    form: str, warmup_steps: int, decay_steps: int
+    form, warmup_steps, decay_steps
 ):
     settings = {"schedule": form, "learning_rate": 0.5, "warmup_steps": warmup_steps}
     short = schedule(**settings, decay_steps=decay_steps, max_steps=50)
     longer = schedule(**settings, decay_steps=decay_steps, max_steps=90)
     tied = short.decay_start()
-    assert tied is not None
     for step in range(1, tied):
         assert short.rate(step) == longer.rate(step)
     if tied <= 50:

@@ -1,7 +1,5 @@
 """Signals that ask a training to stop."""
 
-from __future__ import annotations
-
 import io
 import logging
 import os
@@ -13,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.training import Trainings, assert_same_state, before_update
+from support.training import assert_same_state, before_update
 from torch import Tensor
 
 from mtkit.run_folder import CONFIDENCE, Run
@@ -74,9 +72,7 @@ def test_a_signal_while_a_note_is_written_asks_the_training_to_stop(file: Interr
     assert file.written == b"a note"
 
 
-def test_a_signal_that_comes_while_its_handler_is_installed_asks_the_training_to_stop(
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_a_signal_that_comes_while_its_handler_is_installed_asks_the_training_to_stop(monkeypatch):
     before, install = signal.getsignal(signal.SIGINT), signal.signal
 
     def install_and_interrupt(number: int, handler: Any) -> Any:
@@ -89,9 +85,6 @@ def test_a_signal_that_comes_while_its_handler_is_installed_asks_the_training_to
     with stop_on_signal(quiet=True) as signals:
         assert signals == [signal.SIGINT]
         assert signal.getsignal(signal.SIGINT) == before
-
-
-# Several workers
 
 
 def trained(
@@ -133,9 +126,7 @@ def trained(
 
 @pytest.mark.parametrize("slower", [1.0, 2.0])
 @pytest.mark.parametrize("seconds", [0.003, 0.01, 0.3, 0.7, 5.0])
-def test_several_workers_stop_within_two_seconds_though_only_one_gets_a_signal(
-    seconds: float, slower: float
-):
+def test_several_workers_stop_within_two_seconds_though_only_one_gets_a_signal(seconds, slower):
     # The worst moment is right after they have agreed, and updates become twice as slow then.
     signal_in = trained(lambda _: seconds, steps=1000)[1][-1] + 1
     last, _ = trained(
@@ -170,12 +161,8 @@ def test_workers_agree_before_and_after_what_takes_long():
     ids=["in the last update", "while they are fitted", "SIGTERM while they are fitted"],
 )
 def test_a_signal_at_the_end_leaves_a_complete_run_without_checks(
-    step: int | None,
-    number: signal.Signals,
-    trainings: Trainings,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    step, number, trainings, monkeypatch, caplog
+):
     begun = []
 
     def interrupt() -> None:

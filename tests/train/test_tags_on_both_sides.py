@@ -1,7 +1,5 @@
 """Models whose sources and translations begin with the tag of their own language."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -118,9 +116,7 @@ def test_earlier_versions_refuse_the_folders_by_their_formats(both: PreparedData
     assert untrained.manifest.format == 3
 
 
-def test_data_for_a_run_has_its_tags_and_no_others(
-    untrained: Run, text: dict[str, Files], tmp_path: Path
-):
+def test_data_for_a_run_has_its_tags_and_no_others(untrained, text, tmp_path):
     again = prepared(text, tmp_path / "again", tokenizer_from=untrained.path, tags=None)
     assert again.pairs("valid").tgt[0][0] == again.tokenizers().tgt.language_tags["de"]
     with pytest.raises(MtkitError, match="its tokenizer has tags: both, not source"):
@@ -139,7 +135,7 @@ def test_data_for_a_run_has_its_tags_and_no_others(
 
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_both_engines_give_the_same_translations_in_the_language_that_was_asked_for(
-    untrained: Run, lines: list[str], beam_size: int
+    untrained, lines, beam_size
 ):
     texts = {}
     for engine in ("native", "torch"):
@@ -162,7 +158,7 @@ def test_both_engines_give_the_same_translations_in_the_language_that_was_asked_
 
 
 def test_a_variant_for_the_other_direction_translates_as_one_that_was_loaded_for_it(
-    untrained: Run, translator: Translator, lines: list[str]
+    untrained, translator, lines
 ):
     with Translator.load(untrained, config=UNTRAINED.decode, tgt_lang="en") as other:
         variant = translator.variant(src_lang="de", tgt_lang="en")
@@ -212,9 +208,7 @@ def test_a_glossary_places_terms_behind_the_tag(untrained: Run, tmp_path: Path):
         assert best.pieces[0] == "<lang:de>"
 
 
-def test_training_validates_each_direction_and_guides_a_head(
-    both: PreparedData, tiny_config: Config, tmp_path: Path
-):
+def test_training_validates_each_direction_and_guides_a_head(both, tiny_config, tmp_path):
     config = tiny_config.model_copy(
         update={"train": tiny_config.train.model_copy(update={"guided_alignment": 0.1})}
     )
@@ -239,9 +233,7 @@ def test_guided_links_are_those_of_words_without_the_tags(both: PreparedData):
     assert (targets[:, 2, 1] > 0).all()
 
 
-def test_the_pairs_that_checks_learn_from_are_of_their_target_language(
-    both: PreparedData, text: dict[str, Files]
-):
+def test_the_pairs_that_checks_learn_from_are_of_their_target_language(both, text):
     german = {*text["train"][1].read_text("utf-8").splitlines()}
     by_language = _training_pairs(both)
     assert {tgt for _, tgt in by_language["de"]} == german

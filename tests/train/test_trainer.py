@@ -1,7 +1,5 @@
 """The training loop: updates by the formula, and what it records of them."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
@@ -37,7 +35,6 @@ def test_an_update_is_adams_as_the_formula_gives_it(config: Config, tiny_data: P
         gradients = []
 
         def take_and_step(*arguments: Any, gradients: list[Tensor] = gradients) -> Any:
-            assert parameter.grad is not None
             gradients.append(parameter.grad.clone())
             return original(*arguments)
 
@@ -59,12 +56,7 @@ def test_batches_of_earlier_versions_are_refused(config: Config, tiny_data: Prep
 
 
 @pytest.mark.parametrize("error", [MemoryError(), ImportError("failed to map a segment")])
-def test_a_page_that_cannot_be_drawn_does_not_end_training(
-    error: Exception,
-    trainings: Trainings,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-):
+def test_a_page_that_cannot_be_drawn_does_not_end_training(error, trainings, monkeypatch, caplog):
     def fail(_: object) -> str:
         raise error
 
@@ -94,9 +86,7 @@ def test_metrics_have_the_keys_that_are_promised(trainings: Trainings, tmp_path:
         assert row["valid_perplexity"] == pytest.approx(math.exp(row["valid_loss"]), rel=1e-9)
 
 
-def test_a_logged_loss_is_the_mean_per_token_since_the_row_before(
-    trainings: Trainings, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_logged_loss_is_the_mean_per_token_since_the_row_before(trainings, monkeypatch):
     seen: list[tuple[float, int]] = []
     original = Trainer.update
 
@@ -132,7 +122,7 @@ def test_a_run_counts_every_token_of_every_epoch_and_what_it_cost(trainings: Tra
 
 
 def test_a_rate_that_is_too_high_is_reported_before_the_first_update(
-    trainings: Trainings, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    trainings, caplog, monkeypatch
 ):
     before_update(monkeypatch, 1, kill)
     with pytest.raises(KeyboardInterrupt):

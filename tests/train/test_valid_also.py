@@ -1,7 +1,5 @@
 """Further validation sets: prepared, measured at every validation, and of no influence."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +43,7 @@ def validations(run: Run) -> list[dict[str, Any]]:
     return [row for row in run.metrics() if "valid_loss" in row]
 
 
-def test_a_further_set_is_in_the_folder_as_text_and_as_pairs(
-    two_sets: PreparedData, tiny_data: PreparedData
-):
+def test_a_further_set_is_in_the_folder_as_text_and_as_pairs(two_sets, tiny_data):
     assert two_sets.valid_also == ("news", "same")
     src, tgt = two_sets.text(also_split("news"))
     assert list(zip(src, tgt, strict=True)) == number_pairs(12, seed=11)
@@ -64,9 +60,7 @@ def test_a_further_set_is_in_the_folder_as_text_and_as_pairs(
         assert (two_sets.path / name).read_bytes() == (tiny_data.path / name).read_bytes()
 
 
-def test_training_pairs_that_are_also_in_a_further_set_are_counted(
-    tiny_text: TinyText, tmp_path: Path
-):
+def test_training_pairs_that_are_also_in_a_further_set_are_counted(tiny_text, tmp_path):
     arguments = tiny_text.prepare_arguments()
     without = prepare_files("tiny", tmp_path / "without", **arguments).overlap
     some = write_pairs(tmp_path, "some", number_pairs(200, seed=1)[:7])
@@ -114,7 +108,7 @@ def test_further_sets_change_nothing_in_the_training(watched: Run, trainings: Tr
 
 
 def test_only_the_main_set_selects_the_best_checkpoint(
-    two_sets: PreparedData, tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    two_sets, tiny_config, tmp_path, monkeypatch
 ):
     # The main set gets worse from 20, and the others better from 10.
     values = iter([20.0, 20.0, 10.0, 10.0, 10.0, 10.0, 15.0, 15.0, 90.0, 90.0, 90.0, 90.0])
@@ -126,13 +120,10 @@ def test_only_the_main_set_selects_the_best_checkpoint(
     train.run(config, two_sets, tmp_path / "run", device="cpu")
     run = Run.open(tmp_path / "run")
     best = run.best()
-    assert best is not None
     assert best.step == 2
 
 
-def test_a_run_that_resumes_keeps_the_scores_of_every_set(
-    watched: Run, two_sets: PreparedData, tmp_path: Path
-):
+def test_a_run_that_resumes_keeps_the_scores_of_every_set(watched, two_sets, tmp_path):
     trainings = Trainings(watched.config, two_sets, tmp_path)
     trainings.run("run", max_steps=2)
     trainings.run("run")
@@ -145,7 +136,7 @@ def test_a_run_that_resumes_keeps_the_scores_of_every_set(
 
 @pytest.mark.pages
 def test_the_scores_of_every_set_are_printed_drawn_and_written_for_tensorboard(
-    watched: Run, two_sets: PreparedData, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    watched, two_sets, tmp_path, caplog
 ):
     caplog.set_level("INFO")
     train.run(watched.config, two_sets, tmp_path / "run", device="cpu")
@@ -198,9 +189,7 @@ BEFORE = row_of(0, 10.0, old=40.0, new=10.0)
         (0.21, "loss", False),
     ],
 )
-def test_fine_tuning_stops_when_another_set_has_lost_too_much(
-    may_lose: float | None, metric: str, stops: bool, caplog: pytest.LogCaptureFixture
-):
+def test_fine_tuning_stops_when_another_set_has_lost_too_much(may_lose, metric, stops, caplog):
     caplog.set_level("INFO", logger="mtkit")
     history = forgetful(may_lose=may_lose, best_metric=metric)
     assert history.should_stop(BEFORE) == stops
@@ -225,25 +214,20 @@ def test_a_further_set_may_select_the_best_checkpoint(best_set: str | None, step
     assert forgetful(best_set=best_set).best_step() == step
 
 
-def test_the_best_checkpoint_of_a_further_set_is_that_of_the_run_too(
-    watched: Run, two_sets: PreparedData
-):
+def test_the_best_checkpoint_of_a_further_set_is_that_of_the_run_too(watched, two_sets):
     rows = validations(watched)
     for name in ("news", "same"):
         config = changed(watched.config, "train", best_set=name, best_metric="loss")
         best = watched.with_config(config).best()
         losses = {row["step"]: row["valid_also"][name]["loss"] for row in rows}
         saved = {checkpoint.step: losses[checkpoint.step] for checkpoint in watched.checkpoints()}
-        assert best is not None
         assert best.step == min(saved, key=saved.__getitem__)
     config = changed(watched.config, "train", best_set="olds")
     with pytest.raises(MtkitError, match=r"^train\.best_set: .* it has news, same$"):
         train.check_task(config, two_sets)
 
 
-def test_a_fine_tuning_that_forgets_stops_and_says_so(
-    watched: Run, two_sets: PreparedData, tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
+def test_a_fine_tuning_that_forgets_stops_and_says_so(watched, two_sets, tmp_path, caplog):
     settings = {"learning_rate": 0.5, "schedule": "constant", "warmup_steps": 1, "max_steps": 6}
     settings |= {"best_metric": "loss", "may_lose": 0.5, "valid_every": 2}
     config = changed(watched.config, "train", **settings)

@@ -1,9 +1,6 @@
 """Validation: its loss and its translations."""
 
-from __future__ import annotations
-
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,7 +27,7 @@ CPU = torch.device("cpu")
     [("fp32", 1e-5), ("bf16", 5e-3)],
 )
 def test_validation_is_the_unsmoothed_loss_of_the_pairs_one_by_one(
-    precision: str, tolerance: float, tiny_config: Config, tiny_data: PreparedData, tmp_path: Path
+    precision, tolerance, tiny_config, tiny_data, tmp_path
 ):
     config = changed(tiny_config, "train", precision=precision)
     train.run(config, tiny_data, tmp_path / "run", device="cpu")
@@ -57,12 +54,7 @@ def test_validation_is_the_unsmoothed_loss_of_the_pairs_one_by_one(
 
 
 def test_tokenised_validation_text_is_pointed_out_once_in_a_run(
-    config: Config,
-    tiny_data: PreparedData,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    capfd: pytest.CaptureFixture[str],
+    config, tiny_data, tmp_path, monkeypatch, caplog, capfd
 ):
     src, tgt = tiny_data.text("valid")
     tokenised = [f"{line} ." for line in tgt] * (100 // len(tgt) + 1)
@@ -96,12 +88,7 @@ def test_a_validation_translates_in_float32_on_a_cpu(config: Config, tiny_data: 
     ("data", "metric"), [("tiny_data", "chrf++"), ("greek_data", "chrf"), ("tree_data", "f1")]
 )
 def test_the_native_engine_changes_no_number_of_a_training(
-    data: str,
-    metric: str,
-    config: Config,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
+    data, metric, config, tmp_path, monkeypatch, request
 ):
     found: list[Validation] = []
     models: list[native.NativeModel] = []
@@ -142,8 +129,6 @@ def test_the_native_engine_changes_no_number_of_a_training(
     expected = {f"valid_{name}" for name in names or ["f1"]} | {"valid_loss", "valid_perplexity"}
     assert {name for name in state if name.startswith("valid_")} == expected
     first, second = (run.best() for run in runs)
-    assert first is not None
-    assert second is not None
     assert first.step == second.step
 
 
@@ -153,7 +138,7 @@ def _kept(kept: list[Any], one: Any) -> Any:
 
 
 def test_pytorch_translates_in_a_validation_where_there_is_no_native_engine(
-    config: Config, tiny_data: PreparedData, monkeypatch: pytest.MonkeyPatch
+    config, tiny_data, monkeypatch
 ):
     monkeypatch.setattr(native, "available", lambda: "no compiler")
     monkeypatch.delattr(native, "NativeModel")

@@ -1,7 +1,5 @@
 """What can be seen of a training: speed, scores, samples and events."""
 
-from __future__ import annotations
-
 import io
 import math
 import re
@@ -17,7 +15,6 @@ from support.training import Trainings, before_update, events_of, interrupt, kil
 
 from mtkit.base.errors import MtkitError
 from mtkit.config import TrainConfig, load_config
-from mtkit.data import PreparedData
 from mtkit.run_folder import Run
 from mtkit.train import metrics
 from mtkit.train import progress_meter as progress
@@ -28,8 +25,6 @@ from mtkit.train.progress_meter import Meter
 from mtkit.train.report_page import RunFacts
 from mtkit.train.trainer import Trainer
 
-# Watching
-
 
 @pytest.mark.parametrize(
     ("silence", "steps"),
@@ -37,11 +32,7 @@ from mtkit.train.trainer import Trainer
     [(math.inf, [1, 3, 6]), (0.0, [1, 2, 3, 4, 5, 6])],
 )
 def test_without_a_terminal_the_speed_is_reported_soon(
-    silence: float,
-    steps: list[int],
-    trainings: Trainings,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    silence, steps, trainings, monkeypatch, caplog
 ):
     monkeypatch.setattr(progress, "SILENCE", silence)
     with caplog.at_level("INFO", logger="mtkit"):
@@ -53,7 +44,7 @@ def test_without_a_terminal_the_speed_is_reported_soon(
 
 
 def test_on_a_terminal_the_rows_stay_above_a_bar_with_speed_and_time_left(
-    trainings: Trainings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    trainings, monkeypatch, caplog
 ):
     texts: list[tuple[int, str]] = []
 
@@ -86,9 +77,7 @@ class Clock:
         return self.now
 
 
-def test_the_pace_is_an_average_over_minutes_and_the_time_left_agrees_with_it(
-    caplog: pytest.LogCaptureFixture,
-):
+def test_the_pace_is_an_average_over_minutes_and_the_time_left_agrees_with_it(caplog):
     clock, cost = Clock(), TrainingCost(tokens=0, flops=0.0, seconds=0.0)
     measured = Meter(cost, clock=clock)
     shown = progress.TrainingProgress(0, 10_000, active=True, clock=clock)
@@ -156,15 +145,7 @@ def test_validations_and_checkpoints_are_part_of_the_pace_and_not_of_the_rows():
     ],
 )
 def test_workers_are_named_once_where_other_programs_use_the_processor(
-    share: float,
-    threads: int,
-    workers: int,
-    load: float,
-    seconds: float,
-    noted: bool,
-    *,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    share, threads, workers, load, seconds, noted, *, monkeypatch, caplog
 ):
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0))
@@ -186,9 +167,7 @@ def test_workers_are_named_once_where_other_programs_use_the_processor(
     assert [f"{said} --workers {threads}" in line for line in caplog.messages] == [True] * noted
 
 
-def test_the_page_takes_at_most_a_hundredth_of_the_time(
-    begun: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_page_takes_at_most_a_hundredth_of_the_time(begun, monkeypatch):
     clock, states = Clock(), []
 
     def draw(facts: RunFacts) -> str:
@@ -211,7 +190,7 @@ def test_the_page_takes_at_most_a_hundredth_of_the_time(
 
 @pytest.mark.parametrize("end", ["finished", "stopped", "killed"])
 def test_the_page_is_there_before_the_first_update_and_says_how_training_ended(
-    end: str, trainings: Trainings, monkeypatch: pytest.MonkeyPatch
+    end, trainings, monkeypatch
 ):
     pages: list[tuple[str, str]] = []
 
@@ -245,9 +224,7 @@ def validate_as(patch: pytest.MonkeyPatch, **scores: Iterable[float]) -> None:
     patch.setattr(Trainer, "validate", validate)
 
 
-def test_training_stops_early_when_the_chosen_score_gets_no_better(
-    trainings: Trainings, monkeypatch: pytest.MonkeyPatch
-):
+def test_training_stops_early_when_the_chosen_score_gets_no_better(trainings, monkeypatch):
     validate_as(monkeypatch, loss=[5.0, 4.0, 4.5, 4.2, 4.1, 1.0])
     patient = {"valid_every": 1, "best_metric": "loss", "patience": 3, "checkpoint_every": 100}
     assert trainings.run("run", **patient)
@@ -267,9 +244,7 @@ def test_training_stops_early_when_the_chosen_score_gets_no_better(
         *((8, [1, 2, 4, 8, 16]), (5, [1, 2, 5, 10]), (2, [1, 2, 4, 6]), (1, [1, 2, 3])),
     ],
 )
-def test_early_validations_come_after_an_eighth_a_quarter_and_half_of_the_first(
-    every: int, steps: list[int]
-):
+def test_early_validations_come_after_an_eighth_a_quarter_and_half_of_the_first(every, steps):
     settings = TrainConfig(max_steps=2600, valid_every=every, valid_early=True)
     validated = [step for step in range(1, 2601) if settings.is_validated(step)]
     assert (validated[: len(steps)], validated[-1]) == (steps, 2600)
@@ -280,7 +255,7 @@ def test_early_validations_come_after_an_eighth_a_quarter_and_half_of_the_first(
 
 
 def test_early_validations_are_seen_everywhere_and_change_neither_weights_nor_patience(
-    trainings: Trainings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    trainings, monkeypatch, caplog
 ):
     trainings.change("train", max_steps=18, valid_every=8, checkpoint_every=6, patience=2)
     # Scores by the number of early ones before: zero at first, as of a model that has just begun.
@@ -302,7 +277,7 @@ def test_early_validations_are_seen_everywhere_and_change_neither_weights_nor_pa
 
 
 def test_the_best_validation_is_saved_though_no_checkpoint_is_due_and_is_not_averaged(
-    trainings: Trainings, monkeypatch: pytest.MonkeyPatch
+    trainings, monkeypatch
 ):
     #                                1     2     3     4     5     6     7     8     9
     validate_as(monkeypatch, bleu=[10.0, 20.0, 15.0, 30.0, 40.0, 25.0, 40.0, 12.0, 11.0])
@@ -320,9 +295,7 @@ def test_the_best_validation_is_saved_though_no_checkpoint_is_due_and_is_not_ave
         run.select("average:3")
 
 
-def test_what_a_signal_has_saved_knows_its_validation(
-    trainings: Trainings, monkeypatch: pytest.MonkeyPatch
-):
+def test_what_a_signal_has_saved_knows_its_validation(trainings, monkeypatch):
     validate_as(monkeypatch, bleu=[20.0, 10.0])
     before_update(monkeypatch, 2, interrupt)
     trainings.change("train", valid_every=1)
@@ -332,7 +305,7 @@ def test_what_a_signal_has_saved_knows_its_validation(
 
 
 def test_every_validation_keeps_translations_of_the_same_lines_and_the_page_is_there(
-    tiny_run: Run, tiny_data: PreparedData
+    tiny_run, tiny_data
 ):
     (row,) = tiny_run.samples()
     src, tgt = tiny_data.text("valid")
@@ -357,9 +330,7 @@ def test_a_resumed_run_has_no_sample_and_no_event_twice(trainings: Trainings):
     )
 
 
-def test_metrics_that_cannot_be_written_do_not_stop_a_run(
-    trainings: Trainings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-):
+def test_metrics_that_cannot_be_written_do_not_stop_a_run(trainings, monkeypatch, caplog):
     def log(*_: Any) -> None:
         raise MtkitError("metrics.jsonl: No space left on device")
 
@@ -369,9 +340,7 @@ def test_metrics_that_cannot_be_written_do_not_stop_a_run(
     assert len(warnings) == 1
 
 
-def test_events_that_cannot_be_written_neither_stop_nor_delay_a_run(
-    begun: Path, caplog: pytest.LogCaptureFixture
-):
+def test_events_that_cannot_be_written_neither_stop_nor_delay_a_run(begun, caplog):
     run = Run.open(begun)
     truncate_rows(run, 0)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
