@@ -192,6 +192,20 @@ def test_pytorch_says_that_it_has_one_process_and_how_several_gpus_are_used(
     assert all("one job for each with --shard I/N" in line for line in caplog.messages)
 
 
+@pytest.mark.parametrize(
+    ("engine", "precision", "expected"),
+    [("native", "auto", "fp32"), ("torch", "auto", "fp32"), ("native", "int8", "native int8")],
+)
+def test_a_translation_is_not_resumed_in_a_precision_that_changes_it(
+    engine, precision, expected, untrained, monkeypatch
+):
+    native_engine.install(monkeypatch.setattr)
+    changes = {"engine": engine, "precision": precision}
+    config = untrained.config.decode.model_copy(update=changes)
+    # What a resumed translation must have in common with its beginning.
+    assert Translator.load(untrained, device="cpu", config=config).precision == expected
+
+
 @pytest.mark.parametrize("what", ["ensemble", "glossary", "parser"])
 def test_searches_in_python_find_the_same_with_steps_of_the_native_engine(
     untrained: Run, parser: Run, what: str
