@@ -378,7 +378,8 @@ class Run:
         average = re.fullmatch(r"average:(\d+)", which or "")
         if which is None or average is not None:
             # Those of the schedule, and the newest, up to which a stopped run has trained.
-            regular = [*(one for one in saved[:-1] if not one.is_extra()), saved[-1]]
+            regular = [checkpoint for checkpoint in saved[:-1] if not checkpoint.is_extra()]
+            regular.append(saved[-1])
             if average is None:
                 return regular[-self.config.decode.average_checkpoints :]
             if not 1 <= (count := int(average[1])) <= len(regular):

@@ -55,7 +55,7 @@ Step = Literal["prediction", "input"]
 
 # The most heads that are chosen; on Multi30k four were the best.
 MAX_HEADS = 8
-_AGAIN = "delete it; mtkit check --fit chooses heads again"
+_ADVICE = "delete it; mtkit check --fit chooses heads again"
 
 
 class AlignmentHead(Record):
@@ -87,7 +87,7 @@ class AlignmentSettings(Record):
         path = run / ALIGNMENT
         if not os.path.lexists(path):
             return None
-        return read_record(path, cls, advice=_AGAIN)
+        return read_record(path, cls, advice=_ADVICE)
 
     def save(self, run: Path) -> None:
         """Write them into a run folder."""
@@ -128,7 +128,7 @@ def heads_of(run: Run | None, model: ModelConfig) -> list[AlignmentHead]:
         return default_heads(model)
     if not settings.heads or set(settings.heads) - set(all_heads(model)):
         raise MtkitError(
-            f"{run.path / ALIGNMENT}: names heads that the model does not have; {_AGAIN}"
+            f"{run.path / ALIGNMENT}: names heads that the model does not have; {_ADVICE}"
         )
     return settings.heads
 
@@ -204,7 +204,10 @@ def _best(
 
 
 class _Line(NamedTuple):
-    """A side of a pair: ids up to the limit, words, first subwords (`starts`), and their words."""
+    """One side of a pair: its ids up to the limit, none if it is blank, and its words.
+
+    `starts` are the first subwords of the words that have one, and `indices` these words.
+    """
 
     ids: list[int]
     words: Spans
@@ -260,7 +263,7 @@ class PairAttention(ABC):
 
 
 class Aligner:
-    """Aligns the words of given pairs, but not those behind `max_source_tokens` with EOS.
+    """Aligns the words of given pairs, up to `max_source_tokens` subwords of a line with EOS.
 
     A batch has `batch_tokens` source or target tokens. The prefixes, those of `LoadedRuns`, are
     aligned with nothing.

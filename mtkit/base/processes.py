@@ -36,7 +36,7 @@ _AT_A_TIME = 2
 # With at most this many items no process is started, which takes half a second.
 _FEW = 2
 # The most processes per core; more would only use memory.
-_PER_CORE = 8
+_MAX_PER_CORE = 8
 # The exit status of a new process whose main script starts processes when it is imported. Neither
 # Python nor a shell uses this status.
 _IMPORTING = 86
@@ -78,7 +78,7 @@ def ordered_map(
         return
     started: list[Worker[Item, Result]] = []
     try:
-        most = min(workers, _PER_CORE * available_cores())
+        most = min(workers, _MAX_PER_CORE * available_cores())
         started.extend(Worker(function) for _ in range(most))
         # Items are sent to the workers in turn, and results are read in the same order.
         turns = itertools.cycle(started)

@@ -72,9 +72,9 @@ class Checked:
 class Checker:
     """Checks pairs of two languages; can be sent to other processes.
 
-    Of a run are the coverage, which finds omissions and additions, the forecasts of translations
-    and of those with samples, the characters of its vocabulary (empty if it has all), and the
-    checkpoint that the forecast was fitted to, in words.
+    A run adds the rest: the coverage finds omissions and additions; the forecasts are for
+    translations, and for those with samples; `alphabet` has the characters of the vocabulary, or
+    is empty if it has all; `fitted_to` names the checkpoint that the forecast was fitted to.
     """
 
     facts: PairFacts

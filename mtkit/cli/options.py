@@ -168,7 +168,7 @@ def given(*names: str) -> list[str]:
 
 
 def refuse_given(names: Iterable[str], why: str) -> None:
-    """Refuse parameters on the command line: the first one, and `why`, as in "requires --run"."""
+    """Refuse parameters that are given; the error names the first, and `why` follows."""
     if useless := given(*names):
         raise click.UsageError(f"{useless[0]} {why}")
 

@@ -332,7 +332,10 @@ def _json(value: Any) -> str:
 
 
 def _table(*headings: str, wraps: int, right: Container[int] = ()) -> Table:
-    """A table of which one column is broken into lines; if that is a name, others at spaces."""
+    """A table of which one column is broken into lines, and numbers are on the right.
+
+    If that is the first one, a name, others are broken at spaces, so that no number is cut.
+    """
     # On first use, because most results are lines and need no table.
     from rich.table import Table
 

@@ -21,7 +21,7 @@ COLORS = (
 # Size of the letters in pixels, and their width on average as a share of it.
 _FONT, _LETTER = 13, 0.58
 # Letters of a word that are shown, as in the script of the page.
-_LONGEST = 24
+_MAX_LETTERS = 24
 # Pixels between two levels of a tree.
 _LEVEL = 36
 
@@ -89,4 +89,4 @@ def _parents(phrases: Sequence[Phrase], words: int) -> tuple[list[int | None], l
 
 
 def _short(word: str) -> str:
-    return word if len(word) <= _LONGEST else f"{word[: _LONGEST - 1]}…"
+    return word if len(word) <= _MAX_LETTERS else f"{word[: _MAX_LETTERS - 1]}…"

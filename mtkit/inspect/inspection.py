@@ -99,10 +99,9 @@ class Inspection:
                 name: {
                     "queries": stack.queries,
                     "keys": stack.keys,
-                    **{
-                        key: _rounded(getattr(stack, key))
-                        for key in ("weights", "sizes", "entropies")
-                    },
+                    "weights": _rounded(stack.weights),
+                    "sizes": _rounded(stack.sizes),
+                    "entropies": _rounded(stack.entropies),
                 }
                 for name, stack in self.stacks.items()
             },

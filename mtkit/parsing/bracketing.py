@@ -50,7 +50,7 @@ _FAILURES = frozenset(("", "()", "(())"))
 
 @dataclass(frozen=True)
 class BracketingScore:
-    """Scores of some sentences, in percent, 0 without any; the last are numbers of brackets."""
+    """Scores of some sentences in percent, 0 without any, and the numbers of brackets."""
 
     sentences: int
     precision: float

@@ -93,14 +93,14 @@ class Access:
         return min(self.per_minute, left + (now - then) * self.per_minute / 60)
 
     def _forget(self, now: float) -> None:
-        """Forget those who have most of a minute left: a client that is new has all of it."""
+        """Forget the clients with the most time left: a new client has a whole minute."""
         known = sorted(self._left, key=lambda client: -self._left_now(client, now))
         for client in known[: max(1, _MAX_KNOWN // 10)]:
             del self._left[client]
 
 
 class DocumentTurns:
-    """Lets `most` documents be translated at a time; others wait, but not many or for long."""
+    """Lets at most `most` documents be translated at a time; some may wait, for `seconds`."""
 
     def __init__(self, most: int, seconds: float) -> None:
         self._free, self._seconds = asyncio.Semaphore(most), seconds

@@ -193,7 +193,7 @@ def key_of(given: Parameters, _authorization: str) -> str:
 
 
 def glossary_of(given: Parameters) -> dict[str, str]:
-    """The terms of a request (an extension of mtkit) in JSON, in a form as its text.
+    """The terms of a request, an extension of mtkit: a JSON object, in a form as its text.
 
     RequestError if they are not a mapping of texts to texts.
     """

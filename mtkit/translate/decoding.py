@@ -56,8 +56,9 @@ USUAL_HYPOTHESES = 4
 class Backend:
     """Decodes batches of sentences; what `search` does depends on the engine.
 
-    So many batches keep all threads busy, which may call `decode` at the same time, unless PyTorch
-    computes. The weights have a name unless they are trained, and the engine a summary in words.
+    `capacity` batches keep all threads busy, and `threads` threads may call `decode` at the same
+    time; where PyTorch computes (`needs_torch`), only one. `weights`, `checkpoint` and `summary`
+    are for messages; they are empty while the weights are trained.
     """
 
     capacity = 1

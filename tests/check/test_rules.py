@@ -446,7 +446,7 @@ def test_where_the_model_expects_the_mark_nothing_else_is_missing(facts, last, i
 
 
 def test_what_is_probable_without_a_missing_mark_may_be_cut(facts):
-    # The source has no mark, so the last subword of the translation is no mark either.
+    # The source has no mark, so no mark was added to the translation.
     source, cut = "The old man buys a red umbrella", "Der Mann kauft einen,"
     decoded = Decoded(contrast=Contrast(-1.0, -1.0, -0.1, 0.0, 0.0, 0.0))
     for known in (None, decoded):

@@ -52,7 +52,7 @@ OF_SAMPLES = (
 
 
 class Tenth(Record):
-    """The mean forecast and chrF of a tenth of the validation set, which correct forecasts."""
+    """A tenth of the validation set, by forecast; the mean chrF corrects later forecasts."""
 
     forecast: float
     chrf: float

@@ -207,10 +207,10 @@ class _Side:
 
 @dataclass(frozen=True)
 class PairCoverage:
-    """The coverage of both sides, and the words of the source.
+    """The coverage of both sides of a pair, and how many words the source has.
 
-    The length is the log of that of the translation over the usual one, in characters; `marks` are
-    the punctuation marks that it has more.
+    `length` is the log of the length of the translation over the usual one, in characters; `marks`
+    says how many more punctuation marks the translation has.
     """
 
     src: SideCoverage

@@ -215,7 +215,7 @@ def _fit_forecasts(
     settings: CoverageSettings,
     valid: Sequence[Pair],
 ) -> tuple[Forecast | None, Forecast | None]:
-    """That of translations alone, and with samples; None if all are equally bad."""
+    """The forecast of translations alone, and with samples; None if all are equally bad."""
     sources, references = map(list, zip(*valid, strict=True))
     coverage = Coverage(lexicon, settings)
     # A blank line has no log-probabilities.

@@ -30,9 +30,10 @@ Entries = dict[str, dict[str, float]]
 
 @dataclass(frozen=True)
 class Lexicon:
-    """For the key of a word of a side, the probability of each key of the other side.
+    """The translations of words, by their keys.
 
-    The shares are of the lines that have a key.
+    For each key of one side, the probability of each key of the other side; and of each key, the
+    share of lines that have it.
     """
 
     src_to_tgt: Entries
@@ -97,7 +98,7 @@ class Lexicon:
 
 
 def save_lexicons(path: Path, lexicons: Mapping[str, Lexicon]) -> None:
-    """Write one file of lexicons; with several, a row with its language begins each."""
+    """Write lexicons into one file; if there are several, a row names the language of each."""
     rows: list[str] = []
     for language, lexicon in lexicons.items():
         rows += [f"{language}\n"] if len(lexicons) > 1 else []
@@ -157,7 +158,7 @@ class _KeyLines:
 
 
 class _Cells:
-    """The keys of each cell, (cells,), in two pairs or more, and the pairs that they are in."""
+    """Pairs of a source key and a target key that occur twice or more, and the pairs of lines."""
 
     def __init__(self, src: Sequence[IntArray], tgt: Sequence[IntArray], n_tgt: int) -> None:
         sizes = [np.array([len(line) for line in side], np.int64) for side in (src, tgt)]

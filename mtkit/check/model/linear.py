@@ -72,11 +72,7 @@ class Regression(Linear):
         share: float,
         lowest: float = 0.0,
     ) -> Regression:
-        """Fit it to pairs, at most `share` of whose right ones are findings.
-
-        Args:
-            lowest: of the limit.
-        """
+        """Fit it to pairs; the limit is `lowest`, or where `share` of the right ones are above."""
         x, y = np.array(rows), np.array(is_faulty, np.float64)
         fitted = cls(**cls.columns(x, y, logistic), limit=0.0)
         right = [fitted.log_odds(row) for row, no in zip(rows, is_faulty, strict=True) if not no]
@@ -85,14 +81,17 @@ class Regression(Linear):
 
 
 def ridge(z: FloatArray, y: FloatArray) -> FloatArray:
-    """(features + 1,): weights and bias of a ridge regression on standardised (n, features)."""
+    """(features + 1,): ridge weights and bias; z is standardised, (n, features), and y is (n,)."""
     penalty = limits.RIDGE_PENALTY * len(y) / 1000 * np.eye(z.shape[1])
     bias = y.mean()
     return np.append(np.linalg.solve(z.T @ z + penalty, z.T @ (y - bias)), bias)
 
 
 def logistic(x: FloatArray, y: FloatArray) -> FloatArray:
-    """(features + 1,): weights and bias of a logistic regression, with a small penalty."""
+    """(features + 1,): the weights of a logistic regression with a small penalty, and its bias.
+
+    x is standardised, (n, features), and y, 0 or 1, is (n,).
+    """
     x = x.clip(-limits.MAX_DEVIATIONS, limits.MAX_DEVIATIONS)
     x = np.column_stack([x, np.ones(len(x))])
     weights = np.zeros(x.shape[1])

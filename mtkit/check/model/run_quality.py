@@ -42,7 +42,10 @@ class DirectionChecks(Record):
 
 
 class RunChecks(Record):
-    """The content of `confidence.json`, with the checkpoint, in words, and the checksum."""
+    """The content of `confidence.json`.
+
+    It names the checkpoint that it was fitted to, and has the checksum of the lexicon.
+    """
 
     checkpoint: str
     lexicon: str
@@ -140,7 +143,7 @@ def warn_of_checkpoint(run: Run, *, fitted_to: str, used: str) -> None:
 def fit_command(
     run: Run, src_lang: str = "", tgt_lang: str = "", *, with_files: bool = False
 ) -> str:
-    """The command that fits the checks of a run, to files if it has no data."""
+    """The command that fits the checks of a run to its data, or to files if it has none."""
     if run.manifest.imported is None and not with_files:
         return f"mtkit check --fit --run {run.in_command}"
     command = f"mtkit check SRC TGT --fit --run {run.in_command}"

@@ -131,7 +131,10 @@ def _may_repeat(words: Sequence[str]) -> bool:
 
 
 def _longest_repeat(words: Sequence[str], longest: int, least: Mapping[int, int]) -> _Repeat | None:
-    """The phrase whose repetitions fill most words; `least` says how many, or else it is two."""
+    """The phrase whose repetitions fill the most words.
+
+    `least` says how often a phrase of a length must be there; without it, twice.
+    """
     # Only distances at which something is repeated can be the length of a phrase.
     seen: dict[tuple[str, str], int] = {}
     sizes = {1}

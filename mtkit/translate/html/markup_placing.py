@@ -41,7 +41,10 @@ def with_markup(segment: Segment, translation: Translation, alignment: Alignment
 
 
 def _line_ends(segment: Segment, translation: str, parts: Sequence[Part]) -> dict[int, int]:
-    """The spaces of a translation that become line ends, as far along in their sentence."""
+    """The spaces of a translation that become line ends, and how many.
+
+    They are as far along in their sentence as in the source, and not inside of a placeholder.
+    """
     if not segment.line_ends:
         return {}
     letters = _as_letters(translation)
@@ -192,7 +195,10 @@ class _Placer:
     def _run(
         self, node: Node, area: Part, taken: bytearray, links: dict[int, list[int]]
     ) -> Range | None:
-        """The run of free target words with the most that belong to an element, less others."""
+        """The first and last of neighbouring free target words that belong to an element.
+
+        Of all runs it has the most words that belong there, minus those that belong elsewhere.
+        """
         own = self._src_words.inside((node.start, node.end))
         src, tgt = area
         words = self._tgt_words.inside(tgt)
@@ -305,7 +311,10 @@ class _Placer:
         return min(starts, key=lambda start: abs(start - wanted), default=tgt[0])
 
     def _between_signs(self, position: int, area: Part) -> int | None:
-        """The place beside the sign with the same number as that which a position is at."""
+        """The place behind or before the bracket or quotation mark that a position is at.
+
+        It is the sign with the same number in the translation, if that has equally many.
+        """
         source, target = self._pairs
         for side in (1, 0):
             kind = source.kind(position - side)
