@@ -139,6 +139,7 @@ def parse_source(
 def catalogue_sources(corpus: CatalogueEntry) -> dict[Split, Source]:
     """The splits of a corpus of the catalogue, downloaded if needed; raises as `hub.fetch`."""
     if not corpus.built_in:
+        log.info("fetching %s from %s", corpus.name, corpus.source)
         return fetch(corpus)
     sources: dict[Split, Source] = {}
     for name, pairs in demo_corpus().items():

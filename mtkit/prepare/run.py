@@ -34,8 +34,8 @@ from mtkit.base.files import naming_file, sha256_of_json
 from mtkit.base.launched import available_cores
 from mtkit.base.yaml import cut
 from mtkit.check import KINDS
-from mtkit.data import LINK_TYPE, PreparedData
-from mtkit.prepare.catalogue import find_corpus
+from mtkit.data import LINK_TYPE, PreparedData, Split
+from mtkit.prepare.catalogue import CatalogueEntry, find_corpus
 from mtkit.prepare.corpus import Corpus, DirectionSources
 from mtkit.prepare.link_files import LinkFile
 from mtkit.prepare.passes import BLOCK, Passes
@@ -107,49 +107,27 @@ def prepare(corpus: Corpus | str, out: Path, options: PrepareOptions | None = No
     if isinstance(corpus, str):
         entry = find_corpus(corpus)
         # Its sources are fetched when nothing else is wrong.
-        sources = DirectionSources(entry.src_lang, entry.tgt_lang, [], memory("not fetched", []))
-        corpus = Corpus(entry.name, [sources], licence=entry.licence)
+        nothing = memory("not fetched", [])
+        corpus = _of_catalogue(entry, {"train": nothing, "valid": nothing, "test": nothing})
     else:
         corpus.check()
-        if corpus.task == "translation":
+        if not corpus.is_parsing:
             warn_of_codes(corpus.language_pairs)
-    vocab_size = entry.vocab_size if entry else WSJ_VOCABULARY if corpus.is_parsing else None
-    existing, config = _resolve(options, corpus, vocab_size)
-    if corpus.has_links and config.max_tokens > (most := np.iinfo(LINK_TYPE).max):
-        raise MtkitError(f"max_tokens: at most {most:,} with alignments, not {config.max_tokens}")
+    existing = _existing(options, corpus)
+    config = _settings(options, corpus, existing, entry.vocab_size if entry else None)
+    _refuse_settings(options, corpus, config)
     if not options.dry_run:
-        # Before any work is done.
         with naming_file(out):
             check_free(out, force=options.force)
-    workers = available_cores() if options.workers is None else options.workers
-    if workers < 1:
-        raise MtkitError(f"workers: there must be at least one, not {workers}")
     if entry is not None:
-        if not entry.built_in:
-            log.info("fetching %s from %s", entry.name, entry.source)
-        split = catalogue_sources(entry)
-        sources = dataclasses.replace(
-            sources, train=[split["train"]], valid=split["valid"], test=split["test"]
-        )
-        corpus = dataclasses.replace(corpus, directions=[sources])
-    facts: dict[str, Any] = {
-        "name": encodable(corpus.name),
-        # Each once, in the order of the directions.
-        "src_lang": ",".join(dict.fromkeys(direction.src_lang for direction in corpus.directions)),
-        "tgt_lang": ",".join(dict.fromkeys(direction.tgt_lang for direction in corpus.directions)),
-        "settings": config.model_dump(),
-        "versions": {"mtkit": mtkit.__version__, "sentencepiece": SENTENCEPIECE_VERSION},
-        "licence": corpus.licence,
-        "temperature": corpus.temperature if corpus.is_multilingual else None,
-        "task": corpus.task if corpus.is_parsing else None,
-        "tokenizer_from": existing.facts if existing else None,
-    }
-    facts = {key: value for key, value in facts.items() if value is not None}
+        corpus = _of_catalogue(entry, catalogue_sources(entry))
+    facts = _facts(corpus, config, existing)
     origins = {split: corpus.facts(split) for split in corpus.sources()}
     key = sha256_of_json([_RECORDS_FORMAT, BLOCK, facts, origins])
     keep = not options.dry_run
     with create_prepared(out, force=options.force, key=key, keep=keep) as writer:
         writer.describe(**facts)
+        workers = available_cores() if options.workers is None else options.workers
         try:
             passes = Passes(corpus, config, writer, workers, existing, origins, options.check)
             report = passes.run(out)
@@ -203,12 +181,15 @@ def prepare_files(
     return prepare(Corpus(name, [sources]), out, PrepareOptions.from_keywords(**options))
 
 
-def _resolve(
-    options: PrepareOptions, corpus: Corpus, vocab_size: int | None
-) -> tuple[ExistingVocabularies | None, PrepareConfig]:
-    """The vocabularies of `tokenizer_from`, if it is given, and all settings."""
-    base = FOR_TREES if corpus.is_parsing else ()
-    given = {key: value for key, value in options.settings.items() if value is not None}
+def _of_catalogue(entry: CatalogueEntry, sources: Mapping[Split, Source]) -> Corpus:
+    direction = DirectionSources(
+        entry.src_lang, entry.tgt_lang, [sources["train"]], sources["valid"], sources["test"]
+    )
+    return Corpus(entry.name, [direction], licence=entry.licence)
+
+
+def _existing(options: PrepareOptions, corpus: Corpus) -> ExistingVocabularies | None:
+    """The vocabularies of `tokenizer_from`, if it is given."""
     if (options.added_languages or options.add_characters) and (
         options.tokenizer_from is None or corpus.is_parsing
     ):
@@ -217,16 +198,32 @@ def _resolve(
             "--tokenizer-from RUN"
         )
     if options.tokenizer_from is None:
-        existing = None
-        config = prepare_config({"vocab_size": vocab_size, **given}, [*base, *options.overrides])
-    else:
-        existing = ExistingVocabularies.open(
-            Path(options.tokenizer_from),
-            corpus,
-            added_languages=options.added_languages,
-            adds_characters=options.add_characters,
-        )
-        config = existing.config(given, options.overrides, base=base)
+        return None
+    return ExistingVocabularies.open(
+        Path(options.tokenizer_from),
+        corpus,
+        added_languages=options.added_languages,
+        adds_characters=options.add_characters,
+    )
+
+
+def _settings(
+    options: PrepareOptions,
+    corpus: Corpus,
+    existing: ExistingVocabularies | None,
+    vocab_size: int | None,
+) -> PrepareConfig:
+    """All settings; `vocab_size` is that of the catalogue."""
+    base = FOR_TREES if corpus.is_parsing else ()
+    given = {key: value for key, value in options.settings.items() if value is not None}
+    if existing is not None:
+        return existing.config(given, options.overrides, base=base)
+    default = WSJ_VOCABULARY if corpus.is_parsing else vocab_size
+    return prepare_config({"vocab_size": default, **given}, [*base, *options.overrides])
+
+
+def _refuse_settings(options: PrepareOptions, corpus: Corpus, config: PrepareConfig) -> None:
+    """Refuse settings that the corpus cannot be prepared with, before any work is done."""
     if unknown := [kind for kind in config.drop_findings if kind not in KINDS]:
         raise MtkitError(f"drop_findings: {cut(unknown[0])} is none of {', '.join(KINDS)}")
     of_pairs = {
@@ -234,8 +231,31 @@ def _resolve(
         "check": options.check,
         "noise": config.noise.is_on,
     }
-    for key in [key for key, is_given in of_pairs.items() if is_given and corpus.is_parsing]:
-        raise MtkitError(f"{key}: is for sentence pairs, and not for a treebank; remove it")
+    if corpus.is_parsing and (given := [key for key, value in of_pairs.items() if value]):
+        raise MtkitError(f"{given[0]}: is for sentence pairs, and not for a treebank; remove it")
     if not corpus.is_parsing and not config.tree_tags:
         raise MtkitError("tree_tags: is a setting for treebanks; remove it")
-    return existing, config
+    if corpus.has_links and config.max_tokens > (most := np.iinfo(LINK_TYPE).max):
+        raise MtkitError(f"max_tokens: at most {most:,} with alignments, not {config.max_tokens}")
+    if options.workers is not None and options.workers < 1:
+        raise MtkitError(f"workers: there must be at least one, not {options.workers}")
+
+
+def _facts(
+    corpus: Corpus, config: PrepareConfig, existing: ExistingVocabularies | None
+) -> dict[str, Any]:
+    """What the manifest says of the corpus and of how it is prepared."""
+    src_langs, tgt_langs = zip(*corpus.language_pairs, strict=True)
+    facts: dict[str, Any] = {
+        "name": encodable(corpus.name),
+        # Each once, in the order of the directions.
+        "src_lang": ",".join(dict.fromkeys(src_langs)),
+        "tgt_lang": ",".join(dict.fromkeys(tgt_langs)),
+        "settings": config.model_dump(),
+        "versions": {"mtkit": mtkit.__version__, "sentencepiece": SENTENCEPIECE_VERSION},
+        "licence": corpus.licence,
+        "temperature": corpus.temperature if corpus.is_multilingual else None,
+        "task": corpus.task if corpus.is_parsing else None,
+        "tokenizer_from": existing.facts if existing else None,
+    }
+    return {key: value for key, value in facts.items() if value is not None}
