@@ -321,21 +321,6 @@ def segment_score_options(option: Callable[..., Decorator]) -> Decorator:
     )
 
 
-analysis_option = option_group("Comparison and analysis")
-analysis_options = together(
-    analysis_option(
-        "--paired",
-        help="Test the difference of each system from the first: p-values of paired bootstrap"
-        " resampling, and for texts 95 % confidence intervals and approximate randomisation.",
-    ),
-    analysis_option(
-        "--sentence",
-        help="Print sentence-level scores: line number, scores, output and reference,"
-        " tab-separated.",
-    ),
-)
-
-
 def runs_option(several: str) -> Decorator:
     """`--run`, of a command that takes several, and what it does with them."""
     text = f"Run folder. Repeatable: {several}. Default: the newest under runs/."

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 metric_option = shared.option_group("Metrics")
+analysis_option = shared.option_group("Comparison and analysis")
 
 # Above this share of lines that are nearly in the training text, the score is said without them.
 _MUCH_NEAR = 0.01
@@ -89,7 +90,15 @@ class _Scores:
 @metric_option(
     "--src-lang L", help="Of a model with several languages: score only this source language."
 )
-@shared.analysis_options
+@analysis_option(
+    "--paired",
+    help="Test the difference of each system from the first: 95 % confidence intervals, and"
+    " p-values of paired bootstrap resampling and of approximate randomisation.",
+)
+@analysis_option(
+    "--sentence",
+    help="Print sentence-level scores: line number, scores, output and reference, tab-separated.",
+)
 @shared.scored_runs_option
 @shared.checkpoint_option
 @shared.beam_options
@@ -120,6 +129,12 @@ def score(
     scores = _Scores(**{field.name: values.pop(field.name) for field in fields(_Scores)})
     if scores.paired or scores.sentence:
         shared.refuse_given(["no_interval"], "cannot be combined with --paired or --sentence")
+    if len(hypotheses or run_paths) < 2:
+        shared.refuse_given(["paired"], "requires two or more files or --run")
+    else:
+        shared.refuse_given(
+            ["sentence"], "requires one system, and cannot be combined with --paired"
+        )
     decode = shared.DecodeOptions.parse(**values)
     choice = TextChoice(test_set, data_path, split, src_lang, tgt_lang)
     if hypotheses:
@@ -130,7 +145,6 @@ def score(
     for run in runs:
         if run.manifest.data.task == "parsing":
             raise MtkitError(f"{run.path}: is a parser, which mtkit score-trees scores")
-    scored_texts.refuse_analysis(runs)
     if test_set is not None:
         shared.refuse_given(["data_path", "split"], "cannot be combined with --test-set")
     elif data_path is None and not any(map(scored_texts.is_multilingual, runs)):
@@ -150,7 +164,6 @@ def _score_files(
         [*scored_texts.TRANSLATING, "src_lang"],
         "cannot be combined with HYP, which is translated already",
     )
-    scored_texts.refuse_analysis(paths)
     is_paper = scores.protocol == "paper"
     if not (is_paper and choice.tgt_lang):
         shared.refuse_given(["tgt_lang"], "requires --protocol paper, and a language code")
@@ -253,12 +266,13 @@ def _print(
         ]
         if text.near and len(text.near) > _MUCH_NEAR * len(text.src):
             _note_near(text, systems, of_text)
-        all_metrics: list[TextMetric | SegmentMetric] = [*of_text, *outside]
+        all_metrics = [*of_text, *outside]
         if scores.sentence:
             by_line = [metric.of_lines() for metric in all_metrics]
-            scored_texts.print_sentences(
-                systems[0].translations, text.references, by_line, as_json=scores.as_json
-            )
+            for first, *_ in by_line:
+                log.info("%s %s", first.name, first.signature)
+            lines = systems[0].translations, text.references, by_line
+            print_text(tables.sentences(*lines, as_json=scores.as_json))
             return
         if scores.paired:
             by_metric = [metric.compare() for metric in all_metrics]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
     from mtkit.parsing import Tree
     from mtkit.run_folder import Run
 
-    # The trees of a system, None for a sentence without one, and how many were repaired if known.
-    Trees = tuple[Sequence[Tree | None], int | None]
+    # The name of a system, its trees, None for a sentence without one, and how many were repaired.
+    System = tuple[str, Sequence[Tree | None], int | None]
 
 
 @shared.command(
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 )
 @shared.data_text_options
 @shared.json_option
-@shared.analysis_options
 @shared.scored_runs_option
 @shared.checkpoint_option
 @shared.beam_options
@@ -50,8 +48,6 @@ def score_trees(
     run_paths: tuple[Path, ...],
     data_path: Path | None,
     split: Literal["valid", "test"],
-    paired: bool,
-    sentence: bool,
     as_json: bool,
     **decode: Any,
 ) -> None:
@@ -66,43 +62,25 @@ def score_trees(
     if paths:
         translating = [*scored_texts.TRANSLATING, "well_formed_trees"]
         shared.refuse_given(translating, "cannot be combined with TREES, which are given")
-        scored_texts.refuse_analysis(paths)
         if gold_path is None:
             raise click.UsageError("TREES requires --reference, a file of gold trees")
         golds, systems = _trees_of_files(paths, gold_path)
     else:
         shared.refuse_given(["gold_path"], "requires TREES, the trees to score")
         runs = [shared.open_run(path) for path in run_paths or (None,)]
-        scored_texts.refuse_analysis(runs)
         for run in runs:
             if run.manifest.data.task != "parsing":
                 raise MtkitError(f"{run.path}: translates, and mtkit score-trees takes parsers")
         choice = TextChoice(None, data_path, split, advice="or TREES and --reference")
         golds, systems = _trees_of_parsers(runs, choice, shared.DecodeOptions.parse(**decode))
-    from mtkit import parsing
     from mtkit.cli import tables
-    from mtkit.score import Score
+    from mtkit.parsing import score_trees
 
-    all_trees, repaired = zip(*systems, strict=True)
-    if sentence:
-        (trees,) = all_trees
-        signature = parsing.score_trees(trees, golds).signature
-        by_sentence = [
-            Score("F1", parsing.score_trees([tree], [gold]).all.f1, signature)
-            for tree, gold in zip(trees, golds, strict=True)
-        ]
-        texts, references = [str(tree or "") for tree in trees], list(map(str, golds))
-        scored_texts.print_sentences(texts, [references], [by_sentence], as_json=as_json)
-        return
-    if paired:
-        scores = parsing.compare_trees(all_trees, golds)
-    else:
-        scores = [parsing.score_trees(of_system, golds) for of_system in all_trees]
-    names = [one_line(str(path)) for path in paths or [run.path for run in runs]]
-    print_text(tables.tree_scores(names, scores, repaired, as_json=as_json))
+    scores = [(one_line(name), score_trees(of, golds), count) for name, of, count in systems]
+    print_text(tables.tree_scores(scores, as_json=as_json))
 
 
-def _trees_of_files(paths: Sequence[Path], gold_path: Path) -> tuple[list[Tree], list[Trees]]:
+def _trees_of_files(paths: Sequence[Path], gold_path: Path) -> tuple[list[Tree], list[System]]:
     from mtkit.parsing import parse_trees, trees_of_lines
 
     shared.refuse_stdin_twice([*paths, gold_path])
@@ -110,23 +88,25 @@ def _trees_of_files(paths: Sequence[Path], gold_path: Path) -> tuple[list[Tree],
     golds = list(parse_trees(shared.lines_of(gold_path), name=gold_name))
     if not golds:
         raise MtkitError(f"{gold_name} has no trees: nothing to score")
-    read = partial(trees_of_lines, golds=golds, gold_name=gold_name)
-    return golds, [
-        (read(list(shared.lines_of(path)), name=shared.name_of(path)), None) for path in paths
-    ]
+    systems: list[System] = []
+    for path in paths:
+        lines, name = list(shared.lines_of(path)), shared.name_of(path)
+        trees = trees_of_lines(lines, golds, name=name, gold_name=gold_name)
+        systems.append((str(path), trees, None))
+    return golds, systems
 
 
 def _trees_of_parsers(
     runs: Sequence[Run], choice: TextChoice, decode: shared.DecodeOptions
-) -> tuple[list[Tree], list[Trees]]:
+) -> tuple[list[Tree], list[System]]:
     from mtkit.parsing import parse_trees
 
     (text,) = scored_texts.texts_of(runs, choice).values()
     (lines,) = text.references
     golds = list(parse_trees(lines, name=f"{choice.split} trees"))
-    systems: list[Trees] = []
+    systems: list[System] = []
     for run in runs:
         parsed = scored_texts.translated(run, text, decode, has_directions=False)
         trees = [next(parse_trees([best.text], name="tree"), None) for best in parsed]
-        systems.append((trees, sum(bool(best.repaired) for best in parsed)))
+        systems.append((str(run.path), trees, sum(bool(best.repaired) for best in parsed)))
     return golds, systems

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import click
 
 from mtkit.base.errors import MtkitError
-from mtkit.cli.console import print_text
-from mtkit.cli.options import DecodeOptions, data_of, lines_of, name_of, refuse_given
+from mtkit.cli.options import DecodeOptions, data_of, lines_of, name_of
 
 if TYPE_CHECKING:
     from mtkit.data import PreparedData
     from mtkit.run_folder import Run
-    from mtkit.score import Score, ScoredText, SegmentMetric
+    from mtkit.score import ScoredText, SegmentMetric
     from mtkit.translate import Translation, Translator
 
 log = logging.getLogger(__name__)
@@ -38,14 +37,6 @@ class TextChoice(NamedTuple):
     src_lang: str | None = None
     tgt_lang: str | None = None
     advice: str = "or HYP and --reference"
-
-
-def refuse_analysis(systems: Sequence[object]) -> None:
-    """Refuse options of analysis that this number of systems, or other options, make useless."""
-    if len(systems) < 2:
-        refuse_given(["paired"], "requires two or more files or --run")
-    else:
-        refuse_given(["sentence"], "requires one system, and cannot be combined with --paired")
 
 
 def texts_of(runs: Sequence[Run], choice: TextChoice) -> dict[str, ScoredText]:
@@ -226,18 +217,3 @@ def segment_metrics(
         )
         for name, paths in files.items()
     ]
-
-
-def print_sentences(
-    outputs: Sequence[str],
-    references: Sequence[Sequence[str]],
-    by_metric: Sequence[Sequence[Score]],
-    *,
-    as_json: bool,
-) -> None:
-    """Print the scores of each sentence, and the signatures as notes."""
-    from mtkit.cli import tables
-
-    for scores in by_metric:
-        log.info("%s %s", scores[0].name, scores[0].signature)
-    print_text(tables.sentences(outputs, references, by_metric, as_json=as_json))

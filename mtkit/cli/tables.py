@@ -215,35 +215,25 @@ def sentences(
     )
 
 
-def tree_scores(
-    names: Sequence[str],
-    scores: Sequence[Scores],
-    repaired: Sequence[int | None],
-    *,
-    as_json: bool = False,
-) -> str:
+def tree_scores(systems: Sequence[tuple[str, Scores, int | None]], *, as_json: bool = False) -> str:
     """Scores of trees: of all sentences, short ones and S roots; and how many were repaired."""
-    systems = list(zip(names, scores, repaired, strict=True))
+    signature = systems[0][1].signature
     if as_json:
         rows = [
             {"system": name, **_facts(system), **({} if count is None else {"repaired": count})}
             for name, system, count in systems
         ]
-        return _json({"systems": rows, "signature": scores[0].signature})
-    is_compared = any(score.p_value is not None for score in scores)
+        return _json({"systems": rows, "signature": signature})
     headings = ["SYSTEM", "SENTENCES", "NUMBER", "PRECISION", "RECALL", "F1", "EXACT"]
-    headings += ["FAILED", "REPAIRED", *["P BOOTSTRAP"] * is_compared]
-    table = _table(*headings, wraps=0, right=range(2, len(headings)))
+    table = _table(*headings, "FAILED", "REPAIRED", wraps=0, right=range(2, 9))
     for name, system, count in systems:
         of_all = [f"{system.failures:,}", "" if count is None else f"{count:,}"]
-        if is_compared:
-            of_all.append(_p_value(system.p_value))
         kinds = {"all": system.all, "40 words or less": system.short, "S roots": system.s_roots}
         for kind, part in kinds.items():
             values = (part.precision, part.recall, part.f1, part.exact)
             cells = [kind, f"{part.sentences:,}", *(f"{value:.2f}" for value in values)]
             table.add_row(*([_escaped(name), *cells, *of_all] if kind == "all" else ["", *cells]))
-    return _render(table) + f"{scores[0].signature}\n"
+    return _render(table) + f"{signature}\n"
 
 
 def model_scores(translations: Iterable[Translation], *, as_json: bool = False) -> str:

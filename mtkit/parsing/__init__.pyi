@@ -1,6 +1,5 @@
 from .bracketing import (
     Scores as Scores,
-    compare_trees as compare_trees,
     score_trees as score_trees,
     trees_of_lines as trees_of_lines,
 )

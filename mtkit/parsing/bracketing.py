@@ -41,9 +41,6 @@ log = logging.getLogger(__name__)
 _DELETED = frozenset(("TOP", "-NONE-", ",", ":", "``", "''", "."))
 _SAME_LABEL = {"PRT": "ADVP"}
 SHORT = 40
-# As sacreBLEU has them for other metrics.
-_SAMPLES = 1000
-_SEED = 12345
 # How other parsers write that they have found no tree.
 _FAILURES = frozenset(("", "()", "(())"))
 
@@ -67,15 +64,13 @@ class Scores:
     """The scores of a set of trees.
 
     Of all sentences, of those of at most 40 words, and of those whose gold tree is an `S`.
-    `failures` is the number of sentences without a tree; `p_value` is of the difference of F1 to
-    the baseline.
+    `failures` is the number of sentences without a tree.
     """
 
     all: BracketingScore
     short: BracketingScore
     s_roots: BracketingScore
     failures: int
-    p_value: float | None = None
 
     @property
     def signature(self) -> str:
@@ -111,36 +106,13 @@ def score_trees(trees: Sequence[Tree | None], golds: Sequence[Tree]) -> Scores:
         MtkitError: if there are none, or another number of gold trees, or other words; with the
             number of the sentence.
     """
-    return compare_trees([trees], golds)[0]
-
-
-def compare_trees(systems: Sequence[Sequence[Tree | None]], golds: Sequence[Tree]) -> list[Scores]:
-    """Score several systems as `score_trees`, and test the difference of each in F1 to the first.
-
-    The test is paired bootstrap resampling over sentences (Koehn 2004), as sacreBLEU does it: with
-    1,000 samples, the share of those in which the difference is at least as far from its mean as
-    the difference of the scores is from zero.
-    """
-    counts = [_counts(trees, golds) for trees in systems]
-    return [
-        Scores(
-            _total(of_system),
-            _total(of_system[[len(gold.words) <= SHORT for gold in golds]]),
-            _total(of_system[[gold.root == "S" for gold in golds]]),
-            sum(tree is None for tree in trees),
-            None if of_system is counts[0] else _p_value(of_system, counts[0]),
-        )
-        for trees, of_system in zip(systems, counts, strict=True)
-    ]
-
-
-def _p_value(of_system: IntArray, of_baseline: IntArray) -> float:
-    n = len(of_system)
-    samples = np.random.default_rng(_SEED).integers(n, size=(_SAMPLES, n))
-    differences = np.array([_f1(of_system[s].sum(0)) - _f1(of_baseline[s].sum(0)) for s in samples])
-    actual = abs(_f1(of_system.sum(0)) - _f1(of_baseline.sum(0)))
-    far = np.abs(differences - differences.mean()) >= actual
-    return (int(far.sum()) + 1) / (_SAMPLES + 1)
+    counts = _counts(trees, golds)
+    return Scores(
+        _total(counts),
+        _total(counts[[len(gold.words) <= SHORT for gold in golds]]),
+        _total(counts[[gold.root == "S" for gold in golds]]),
+        sum(tree is None for tree in trees),
+    )
 
 
 def _counts(trees: Sequence[Tree | None], golds: Sequence[Tree]) -> IntArray:
@@ -211,16 +183,10 @@ def _total(counts: IntArray) -> BracketingScore:
         len(counts),
         100 * matched / max(found, 1),
         100 * matched / max(gold, 1),
-        _f1((matched, gold, found)),
+        # The harmonic mean of precision and recall.
+        200 * matched / max(gold + found, 1),
         100 * exact / max(len(counts), 1),
         matched,
         gold,
         found,
     )
-
-
-def _f1(counts: Sequence[int] | IntArray) -> float:
-    """F1 in percent, from the brackets that match, of the gold trees, and of the others."""
-    matched, gold, found = map(int, counts)
-    # The harmonic mean of matched / gold and matched / found.
-    return 200 * matched / max(gold + found, 1)

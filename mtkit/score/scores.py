@@ -11,10 +11,11 @@ import logging
 import math
 import os
 import re
-from collections.abc import Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -90,9 +91,6 @@ class Score:
         return f"{self.name} {self.shown(self.value)} {self.signature}{interval}"
 
 
-AnyScore = TypeVar("AnyScore", bound=Score)
-
-
 class System(NamedTuple):
     """A named set of translations of one test set."""
 
@@ -100,8 +98,106 @@ class System(NamedTuple):
     translations: Sequence[str]
 
 
+class LineMetric(ABC):
+    """A metric for translations of one text by several systems.
+
+    A score follows from the sums of what is known of each line, its statistics.
+    """
+
+    kind: ClassVar[type[Score]] = Score
+
+    @property
+    @abstractmethod
+    def statistics(self) -> list[Any]:
+        """Of each system an array with a row for each line."""
+
+    @property
+    @abstractmethod
+    def lower_is_better(self) -> bool:
+        """Whether the metric counts errors."""
+
+    @abstractmethod
+    def _scorer(self, *, of_sentences: bool = False) -> Any:
+        """The metric of sacreBLEU, or what has the interface of one."""
+
+    def means(self, *, interval: bool = False) -> list[Score]:
+        """The score of each system, if wanted with its 95 % interval: see `_add_interval`."""
+        if interval:
+            check_seed()
+        scorer = self._scorer()
+        signature, scores = str(scorer.get_signature()), []
+        for statistics in self.statistics:
+            result, tested = scorer._aggregate_and_compute(statistics), {}
+            if interval:
+                _add_interval(result, statistics, scorer)
+                tested = {"mean": float(result._mean), "interval": float(result._ci)}
+            scores.append(self._score(result, signature, **tested))
+        return scores
+
+    def of_lines(self) -> list[Score]:
+        """The score of every line of the first system by itself.
+
+        A sentence shorter than four words has no four-grams; its BLEU is over the orders it has
+        (`eff:yes` in the signature).
+        """
+        scorer = self._scorer(of_sentences=True)
+        signature = str(scorer.get_signature())
+        results = map(scorer._compute_score_from_stats, self.statistics[0])
+        return [self._score(result, signature) for result in results]
+
+    def values_of_lines(self) -> list[list[float]]:
+        """Of each system, the value of the score of each line by itself."""
+        compute = self._scorer(of_sentences=True)._compute_score_from_stats
+        return [[float(compute(x).score) for x in lines.tolist()] for lines in self.statistics]
+
+    def compare(self) -> list[Score]:
+        """The score of each system, compared with the first by sacreBLEU's two paired tests.
+
+        1,000 bootstrap samples, 10,000 randomisation trials, and the seed 12345 unless
+        SACREBLEU_SEED is set: the same p-values as its command line with `--paired-bs` and
+        `--paired-ar`. They are computed here, because sacreBLEU draws all at once, which needs
+        130 KB for each line.
+        """
+        by_system, scorer = self.statistics, self._scorer()
+        if len(by_system) < 2:
+            raise ValueError("a comparison takes a baseline and at least one other system")
+        check_seed()
+        from sacrebleu.significance import _compute_p_value, estimate_ci
+
+        results = [scorer._aggregate_and_compute(statistics) for statistics in by_system]
+        samples = [np.array([s.score for s in scores]) for scores in _bootstrap(by_system, scorer)]
+        trials = _randomised(by_system, scorer)
+        signature = scorer.get_signature()
+        for key, setting in {"seed": str(_seed()).lower(), "bs": _SAMPLES, "ar": _TRIALS}.items():
+            signature.update(key, setting)
+        scores = []
+        for index, (result, sample) in enumerate(zip(results, samples, strict=True)):
+            # Without any difference, sacreBLEU's p-values are the lowest that there are.
+            same = bool(np.array_equal(by_system[index], by_system[0]))
+            mean, interval = estimate_ci(sample)
+            gap, gaps = abs(results[0].score - result.score), np.abs(sample - samples[0])
+            tested = gaps - gaps.mean(), np.array(trials[index])
+            p_values = [None if same else _compute_p_value(gaps, gap) for gaps in tested]
+            scores.append(
+                self._score(
+                    result,
+                    str(signature),
+                    mean=float(mean),
+                    interval=float(interval),
+                    p_bootstrap=p_values[0],
+                    p_randomisation=p_values[1],
+                    identical=same if index else None,
+                )
+            )
+        return scores
+
+    def _score(self, result: Any, signature: str, **tested: Any) -> Score:
+        value, is_lower = float(result.score), self.lower_is_better
+        return self.kind(result.name, value, signature, lower_is_better=is_lower, **tested)
+
+
 @dataclass(frozen=True)
-class TextMetric:
+class TextMetric(LineMetric):
     """A metric of sacreBLEU, for the detokenised translations of one text by several systems.
 
     Attributes:
@@ -134,45 +230,15 @@ class TextMetric:
             if not system.translations:
                 raise MtkitError("there is nothing to score: 0 translations")
 
-    def means(self, *, interval: bool = False) -> list[Score]:
-        """The score of each system, if wanted with its 95 % interval: see `_add_interval`."""
-        if interval:
-            check_seed()
-        scorer = self._scorer(of_sentences=False)
-        results = []
-        for statistics in self.statistics:
-            results.append(scorer._aggregate_and_compute(statistics))
-            if interval:
-                _add_interval(results[-1], statistics, scorer)
-        scores = self._scores(results, scorer)
-        if interval:
-            pairs = zip(scores, results, strict=True)
-            scores = [replace(s, mean=float(r._mean), interval=float(r._ci)) for s, r in pairs]
-        return scores
-
-    def of_lines(self) -> list[Score]:
-        """The score of every sentence of the first system by itself.
-
-        A sentence shorter than four words has no four-grams; its BLEU is over the orders it has
-        (`eff:yes` in the signature).
-        """
-        scorer = self._scorer(of_sentences=True)
-        return self._scores(map(scorer._compute_score_from_stats, self.statistics[0]), scorer)
-
-    def values_of_lines(self) -> list[list[float]]:
-        """Of each system, the value of the score of each sentence by itself."""
-        compute = self._scorer(of_sentences=True)._compute_score_from_stats
-        return [[float(compute(x).score) for x in lines.tolist()] for lines in self.statistics]
-
-    def compare(self) -> list[Score]:
-        """The score of each system, compared with the first by `paired_tests`."""
-        scores = paired_tests(self.statistics, self._scorer(of_sentences=False), kind=Score)
-        return [self._renamed(value) for value in scores]
+    @property
+    def lower_is_better(self) -> bool:
+        """Whether the metric counts errors."""
+        return self.metric == "ter"
 
     @functools.cached_property
     def statistics(self) -> list[Any]:
         """What the score depends on: of each system an array with a row for each line."""
-        scorer = self._scorer(of_sentences=False)
+        scorer = self._scorer()
         by_system: list[list[list[float]]] = [[] for _ in self.systems]
         for number, references in enumerate(zip(*self.references, strict=True)):
             # Of one line at a time: the n-grams of chrF need 100 KB a line.
@@ -181,17 +247,11 @@ class TextMetric:
                 statistics += scorer._extract_corpus_statistics([lines[number]], None)
         return list(map(np.array, by_system))
 
-    def _scores(self, results: Iterable[Any], scorer: Any) -> list[Score]:
-        signature = str(scorer.get_signature())
-        return [self._renamed(Score(r.name, float(r.score), signature)) for r in results]
+    def _score(self, result: Any, signature: str, **tested: Any) -> Score:
+        score = super()._score(result, signature, **tested)
+        return replace(score, name=PAPER_NAME) if self.metric == "paper" else score
 
-    def _renamed(self, value: Score) -> Score:
-        """The score with what sacreBLEU does not know of the metric."""
-        name = PAPER_NAME if self.metric == "paper" else value.name
-        return replace(value, name=name, lower_is_better=self.metric == "ter")
-
-    def _scorer(self, *, of_sentences: bool) -> Any:
-        """sacreBLEU's object for the metric."""
+    def _scorer(self, *, of_sentences: bool = False) -> Any:
         # Imported here, because `mtkit translate` needs none of it.
         from sacrebleu.metrics.bleu import BLEU
         from sacrebleu.metrics.chrf import CHRF
@@ -296,52 +356,6 @@ def mutual_chrf(texts: Sequence[str]) -> list[float]:
     return [float(total) for total in totals[rows]]
 
 
-def paired_tests(by_system: Sequence[Any], scorer: Any, *, kind: type[AnyScore]) -> list[AnyScore]:
-    """Compare every system with the first, by sacreBLEU's two paired tests and its defaults.
-
-    1,000 bootstrap samples, 10,000 randomisation trials, and the seed 12345 unless SACREBLEU_SEED
-    is set: the same p-values as its command line with `--paired-bs` and `--paired-ar`. They are
-    computed here, because sacreBLEU draws all at once, which needs 130 KB for each line.
-
-    Args:
-        by_system: the statistics of each system, an array with a row for each line.
-        scorer: has the interface of a metric of sacreBLEU.
-        kind: what to return for each system.
-    """
-    if len(by_system) < 2:
-        raise ValueError("a comparison takes a baseline and at least one other system")
-    check_seed()
-    from sacrebleu.significance import _compute_p_value, estimate_ci
-
-    values = [scorer._aggregate_and_compute(statistics) for statistics in by_system]
-    samples = [np.array([s.score for s in scores]) for scores in _bootstrap(by_system, scorer)]
-    trials = _randomised(by_system, scorer)
-    signature = scorer.get_signature()
-    for key, setting in {"seed": str(_seed()).lower(), "bs": _SAMPLES, "ar": _TRIALS}.items():
-        signature.update(key, setting)
-    scores = []
-    for index, (value, sample) in enumerate(zip(values, samples, strict=True)):
-        # Without any difference, sacreBLEU's p-values are the lowest that there are.
-        same = bool(np.array_equal(by_system[index], by_system[0]))
-        mean, interval = estimate_ci(sample)
-        gap, gaps = abs(values[0].score - value.score), np.abs(sample - samples[0])
-        tested = gaps - gaps.mean(), np.array(trials[index])
-        p_values = [None if same else _compute_p_value(gaps, gap) for gaps in tested]
-        scores.append(
-            kind(
-                value.name,
-                float(value.score),
-                str(signature),
-                mean=float(mean),
-                interval=float(interval),
-                p_bootstrap=p_values[0],
-                p_randomisation=p_values[1],
-                identical=same if index else None,
-            )
-        )
-    return scores
-
-
 def _seed() -> int | None:
     seed = os.environ.get("SACREBLEU_SEED", "12345").lower()
     return None if seed == "none" else int(seed)
@@ -377,7 +391,7 @@ def _randomised(by_system: Sequence[Any], scorer: Any) -> list[list[float]]:
     return gaps
 
 
-def _add_interval(result: Any, statistics: Sequence[Sequence[float]], scorer: Any) -> None:
+def _add_interval(result: Any, statistics: Any, scorer: Any) -> None:
     """Give a score of sacreBLEU its 95 % interval, as `sacrebleu --confidence` does."""
     (scores,) = _bootstrap([statistics], scorer)
     if len({type(score.score) for score in scores}) > 1:

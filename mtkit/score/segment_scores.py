@@ -1,20 +1,20 @@
 """Scores that another program or a person gave to each line: their files, means and tests.
 
 The score of a system is the mean over its lines. Differences between systems are tested as those
-of all other metrics are, by `score.paired_tests`.
+of all other metrics are.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from mtkit.base.errors import MtkitError
-from mtkit.score.scores import Score, paired_tests
+from mtkit.score.scores import LineMetric, Score
 
 # sacreBLEU adds scores in float32, whose largest number is 3.4e38.
 _LARGEST = 1e30
@@ -33,47 +33,27 @@ class SegmentScore(Score):
 
 
 @dataclass(frozen=True)
-class SegmentMetric:
+class SegmentMetric(LineMetric):
     """A metric that mtkit does not compute.
 
     Attributes:
         by_system: for every system the score of each line; all have the same number of lines.
     """
 
+    kind = SegmentScore
+
     name: str
     by_system: Sequence[Sequence[float]]
     lower_is_better: bool = False
 
     @property
-    def signature(self) -> str:
-        """How the score of a system follows from those of its lines."""
+    def statistics(self) -> list[Any]:
+        """Of each line its score and 1, so the sums of both give the mean."""
+        return [np.array([[value, 1.0] for value in scores]) for scores in self.by_system]
+
+    def _scorer(self, *, of_sentences: bool = False) -> _Mean:
         better = "lower" if self.lower_is_better else "higher"
-        return f"mean:lines|lines:{len(self.by_system[0])}|better:{better}"
-
-    def means(self) -> list[SegmentScore]:
-        """The mean of each system."""
-        mean = _Mean(self)
-        return [
-            self._score(mean._aggregate_and_compute(mean._extract_corpus_statistics(scores)).score)
-            for scores in self.by_system
-        ]
-
-    def of_lines(self) -> list[SegmentScore]:
-        """The score of each line of the first system."""
-        return [self._score(value) for value in self.by_system[0]]
-
-    def compare(self) -> list[SegmentScore]:
-        """The mean of each system, compared with the first one.
-
-        The p-values are those of sacreBLEU for a metric whose score is the mean over the lines.
-        """
-        mean = _Mean(self)
-        statistics = [np.array(mean._extract_corpus_statistics(x)) for x in self.by_system]
-        tested = paired_tests(statistics, mean, kind=SegmentScore)
-        return [replace(score, lower_is_better=self.lower_is_better) for score in tested]
-
-    def _score(self, value: float) -> SegmentScore:
-        return SegmentScore(self.name, value, self.signature, lower_is_better=self.lower_is_better)
+        return _Mean(self.name, f"mean:lines|lines:{len(self.by_system[0])}|better:{better}")
 
 
 class _Result(NamedTuple):
@@ -84,12 +64,11 @@ class _Result(NamedTuple):
 class _Mean:
     """The mean of given scores, with the interface of sacreBLEU's metrics and of their signatures.
 
-    The statistics of a line are its score and 1, so the sums of both give the mean.
+    The signature says how the score of a system follows from those of its lines.
     """
 
-    def __init__(self, metric: SegmentMetric) -> None:
-        self._name = metric.name
-        self._signature = metric.signature
+    def __init__(self, name: str, signature: str) -> None:
+        self._name, self._signature = name, signature
 
     def get_signature(self) -> _Mean:
         return self
@@ -100,17 +79,10 @@ class _Mean:
     def __str__(self) -> str:
         return self._signature
 
-    def _extract_corpus_statistics(self, scores: Sequence[float]) -> Any:
-        return [[value, 1.0] for value in scores]
-
-    def _aggregate_and_compute(self, lines: Iterable[Sequence[float]]) -> _Result:
-        total = count = 0.0
+    def _aggregate_and_compute(self, lines: Any) -> _Result:
         # One after another, as sacreBLEU adds. Another rounding would change which of many equal
         # differences count as larger than that of the systems.
-        for value, number in lines:
-            total += value
-            count += number
-        return self._compute_score_from_stats((total, count))
+        return self._compute_score_from_stats(lines.cumsum(0)[-1].tolist())
 
     def _compute_score_from_stats(self, sums: Sequence[float]) -> _Result:
         total, count = sums

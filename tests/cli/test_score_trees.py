@@ -7,7 +7,7 @@ import pytest
 from support.command_line import Place
 
 from mtkit.cli.tables import tree_scores
-from mtkit.parsing import compare_trees, parse_trees
+from mtkit.parsing import parse_trees, score_trees
 
 GOLD = "(S (NP (NN a)) (VP (VB b)))\n(NP (NN c) (NN d))\n"
 # The first has three of three brackets, the second none of one.
@@ -42,10 +42,11 @@ def test_files_of_trees_are_scored_for_all_short_and_s_sentences(files: Place):
 def test_no_number_of_the_table_is_cut_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch):
     gold = list(parse_trees(GOLD.splitlines(), name="gold"))
     found = list(parse_trees(FOUND.splitlines(), name="found"))
-    scores = compare_trees([gold, found], gold)
+    systems = [("a-parser", score_trees(gold, gold), None)]
+    systems += [("another-parser", score_trees(found, gold), 3)]
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "80")
-    table = tree_scores(["a-parser", "another-parser"], scores, [None, 3])
+    table = tree_scores(systems)
     assert max(map(len, table.splitlines()[:-1])) <= 80
     # Of three rows, and of the first two of the other system and its S roots.
     assert table.count("100.00") == 3 * 4 + 4
@@ -57,25 +58,6 @@ def test_gold_trees_may_be_spread_over_lines_and_come_from_standard_input(files:
     arguments = ["score-trees", "found.trees", "--reference", "-", "--json"]
     (system,) = json.loads(files.mtkit(*arguments, stdin=gold).out)["systems"]
     assert system["all"]["f1"] == 75.0
-
-
-def test_paired_gives_the_p_value_of_each_system_against_the_first(files: Place):
-    files.write("gold.trees", GOLD * 30)
-    files.write("found.trees", FOUND * 30)
-    files.write("same.trees", FOUND * 30)
-    arguments = [*FILES, "same.trees", "gold.trees", "--paired"]
-    out = files.mtkit(*arguments).out
-    rows = [row.split() for row in out.splitlines() if " all " in row]
-    assert [row[-1] for row in rows] == ["baseline", "1.0000", "0.0010"]
-    systems = json.loads(files.mtkit(*arguments, "--json").out)["systems"]
-    assert [one.get("p_value") for one in systems] == [None, 1.0, pytest.approx(1 / 1001)]
-
-
-def test_the_f1_of_each_sentence_is_printed(files: Place):
-    out = files.mtkit(*FILES, "--sentence").out
-    rows = [row.split("\t") for row in out.splitlines()]
-    assert [(row[0], row[1]) for row in rows] == [("1", "100.00"), ("2", "0.00")]
-    assert rows[1][2:] == ["(VP (XX c) (XX d))", "(NP (NN c) (NN d))"]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +108,6 @@ def test_a_line_that_is_not_the_tree_of_its_sentence_counts_as_a_flat_tree_and_i
     )
     (system,) = json.loads(outcome.out)["systems"]
     assert system["failures"] == 1
-    assert "p_value" not in system
     # All three of the first sentence, and S instead of NP over "c d".
     assert (system["all"]["matched"], system["all"]["gold"], system["all"]["found"]) == (3, 4, 4)
 
@@ -147,8 +128,6 @@ def test_another_encoding_and_malformed_gold_trees_are_refused_by_line(files: Pl
         (["found.trees"], "TREES requires --reference"),
         (["--reference", "gold.trees"], "--reference requires TREES"),
         ([*FILES[1:], "--well-formed"], "--well-formed cannot be combined with TREES"),
-        ([*FILES[1:], "--paired"], "--paired requires two or more files or --run"),
-        ([*FILES[1:], "gold.trees", "--sentence"], "--sentence requires one system"),
     ],
 )
 def test_options_that_do_not_go_with_trees_are_refused(files, options, message):
