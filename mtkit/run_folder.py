@@ -12,7 +12,6 @@ deleted without an error.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import logging
 import os
@@ -243,51 +242,20 @@ class Run:
 
     def tokenizers(self) -> Vocabularies:
         """The vocabularies of both sides; `MtkitError` if a file is missing or was changed."""
-        is_joint, names = self._tokenizer_files()
-        for name in names:
-            if not self._is_tokenizer_intact(name):
-                raise MtkitError(
-                    f"{self.path / name}: missing, or changed since the run was made (its checksum "
-                    f"is wrong); {self._tokenizer_advice()}"
-                )
-        return Vocabularies.load(self.path, is_joint=is_joint)
-
-    def restore_tokenizers(self, vocabularies: Vocabularies, source: Path) -> None:
-        """Write missing or damaged copies of vocabularies again, which are from a folder."""
-        _, names = self._tokenizer_files()
-        for name, tokenizer in zip(names, vocabularies.distinct, strict=True):
-            if self._is_tokenizer_intact(name):
-                continue
-            if hashlib.sha256(tokenizer.model).hexdigest() != self.manifest.files[name]:
-                raise MtkitError(
-                    f"{self.path / name}: missing or damaged, and {source} has another one; "
-                    "restore it from a copy"
-                )
-            with naming_file(self.path / name):
-                tokenizer.save(self.path / name)
-            log.warning("%s: was missing or damaged; restored from %s", self.path / name, source)
-
-    def _tokenizer_files(self) -> tuple[bool, tuple[str, ...]]:
-        """Whether the vocabulary is joint, and the names of its files."""
         is_joint = VOCABULARY_FILES.joint in self.manifest.files
-        names = VOCABULARY_FILES.used(is_joint=is_joint)
-        if self.manifest.files.keys() != {*names}:
+        if self.manifest.files.keys() != {*VOCABULARY_FILES.used(is_joint=is_joint)}:
             raise MtkitError(
                 f"{self.path / _MANIFEST}: does not list the tokenizer files; {_TRAIN_AGAIN}"
             )
-        return is_joint, names
-
-    def _is_tokenizer_intact(self, name: str) -> bool:
-        path = self.path / name
-        return path.is_file() and sha256_of(path) == self.manifest.files[name]
-
-    def _tokenizer_advice(self) -> str:
-        if again := self.manifest.converted_by:
-            return f"restore it from a copy, or {again} again"
-        return (
-            f"copy it from the prepared data, {self.data_path}, or run the command of the training "
-            "again, which restores it"
-        )
+        for name, checksum in self.manifest.files.items():
+            path, again = self.path / name, self.manifest.converted_by
+            if not path.is_file() or sha256_of(path) != checksum:
+                where = f"{again} again" if again else f"from the prepared data, {self.data_path}"
+                raise MtkitError(
+                    f"{path}: missing, or changed since the run was made (its checksum is wrong); "
+                    f"restore it from a copy, or {where}"
+                )
+        return Vocabularies.load(self.path, is_joint=is_joint)
 
     # Checkpoints
 

@@ -221,8 +221,7 @@ def _check_block(checker: Checker, block: Block, **wanted: Any) -> BlockReport:
 
 def _fit(run: Run, fit: Callable[[], object]) -> None:
     """Call `fit` for a run that can be fitted, and say what was written."""
-    from mtkit.run_folder import CONFIDENCE, LEXICON, PAGE, Run
-    from mtkit.train import refresh_confidence
+    from mtkit.run_folder import CONFIDENCE, LEXICON, Run
 
     shared.refuse_parser(run)
     if not os.access(run.path, os.W_OK):
@@ -231,9 +230,7 @@ def _fit(run: Run, fit: Callable[[], object]) -> None:
     with Run.lock(run.path):
         if fit() is None:
             raise MtkitError(f"{run.path}: not fitted: too few pairs in the validation set")
-        names = [CONFIDENCE, LEXICON, *([PAGE] if refresh_confidence(run) else [])]
-    *others, last = (str(run.path / name) for name in names)
-    log.info("wrote %s and %s", ", ".join(others), last)
+    log.info("wrote %s and %s", run.path / CONFIDENCE, run.path / LEXICON)
 
 
 def _checker(

@@ -34,7 +34,6 @@ from mtkit.train.distributed import Workers, init_workers, worker_names
 from mtkit.train.flops import cost_in_words
 from mtkit.train.launcher import interrupt_on_signal, launch_id
 from mtkit.train.memory_check import check_room
-from mtkit.train.metrics import refresh_confidence
 from mtkit.train.progress_meter import hours_and_minutes
 from mtkit.train.schedule import Schedule
 from mtkit.train.start import Initial, Job, existing_run, start_of, with_finish
@@ -130,7 +129,7 @@ def _run_locked(job: Job, device: torch.device, workers: Workers, held: FileLock
         folder.attach_lock(held)
     if existing is not None:
         if workers.is_rank_zero:
-            folder.restore_tokenizers(trainer.vocabularies, data.path)
+            folder.tokenizers()  # refuses those that nothing could be translated with
         trainer.resume(folder)
         if trainer.step >= config.train.last_step:
             if workers.is_rank_zero:
@@ -222,10 +221,8 @@ def _fit_checks(run: Run, data: PreparedData, trainer: Trainer) -> None:
             failure,
             run.in_command,
         )
-    try:
-        refresh_confidence(run)
-    except MtkitError as error:
-        log.warning("%s", error)
+    assert trainer.metrics is not None
+    trainer.metrics.write_page("finished")
 
 
 def _report_finished(run_path: Path, config: Config, step: int) -> None:

@@ -9,7 +9,6 @@ import time
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from statistics import mean
 
 import torch
 
@@ -29,7 +28,7 @@ from mtkit.train.launcher import threads_for
 from mtkit.train.memory_check import check_room
 from mtkit.train.memory_forecast import gigabytes, memory_in_words, sizes_of
 from mtkit.train.prefetch import Prefetcher
-from mtkit.train.progress_meter import BUSY, Meter, hours_and_minutes
+from mtkit.train.progress_meter import Meter, hours_and_minutes
 from mtkit.train.start import start_of
 from mtkit.train.trainer import Trainer
 
@@ -96,9 +95,9 @@ def forecast(
         ) from error
     on_gpu, several = worker_device.type == "cuda", world_size > 1
     if on_gpu:
-        speeds, measured, share = speeds_in_training(trainer, world_size), 0, 1.0
+        speeds, measured = speeds_in_training(trainer, world_size), 0
     else:
-        speeds, measured, share = _measured_speeds(trainer)
+        speeds, measured = _measured_speeds(trainer)
     low, speed, high = min(speeds), len(speeds) / sum(1 / speed for speed in speeds), max(speeds)
     pairs = data.pairs("train")
     updates = trainer.batches.updates_in_epoch
@@ -147,34 +146,26 @@ def forecast(
             f"time: {hours_and_minutes(seconds)} ({sure}) for {config.train.last_step:,} updates, "
             "without validation"
             + (f", if all {world_size} workers keep that speed" if several else ""),
-            *[
-                f"time if nothing else ran: about {hours_and_minutes(share * seconds)}; other "
-                "programs use this processor, and the threads got "
-                f"{100 * share:.0f} % of their time"
-            ]
-            * (share < BUSY),
             f"cost: {cost_in_words(epochs * flops, seconds, config)}",
         ],
     )
 
 
-def _measured_speeds(trainer: Trainer) -> tuple[list[float], int, float]:
-    """Target tokens per second of some updates, their batches, and the `processor_share`."""
+def _measured_speeds(trainer: Trainer) -> tuple[list[float], int]:
+    """Target tokens per second of some updates, and the batches of each."""
     # After a first update, which is slower, they are whole ones if that is quick. Otherwise they
     # are of one batch, or of as many as it takes to use all threads.
     meter = Meter(trainer.cost)
     batches = chain.from_iterable(trainer.batches)
     number = -(-trainer.micro_batches.at_once // trainer.micro_batches.per_batch)
     speeds: list[float] = []
-    shares: list[float] = []
     while len(speeds) <= _TIMED_UPDATES and trainer.cost.seconds < _MEASURED_SECONDS:
         meter.add(*trainer.update(list(islice(batches, number))))
         speeds.append(meter.read(trainer.step, trainer.workers)["tokens_per_second"])
-        shares.append(meter.processor_share)
         measured = number
         if trainer.cost.seconds / number * trainer.batches.per_update < _QUICK_SECONDS:
             number = trainer.batches.per_update
-    return speeds[1:] or speeds, measured, mean(shares[1:] or shares)
+    return speeds[1:] or speeds, measured
 
 
 def speeds_in_training(trainer: Trainer, world_size: int) -> list[float]:

@@ -19,7 +19,7 @@ from mtkit.base.files import json_text, naming_file, write_whole
 from mtkit.check import Quality, RunChecks
 from mtkit.config import dump_config
 from mtkit.run_folder import BOARD, METRICS, PAGE, SAMPLES, Run
-from mtkit.train.report_page import RunFacts, RunState, run_page, with_confidence
+from mtkit.train.report_page import RunFacts, RunState, run_page
 from mtkit.train.validation import Validation
 
 log = logging.getLogger(__name__)
@@ -195,17 +195,6 @@ def _confidence(run: Run) -> list[tuple[str, Quality]]:
         for d in fitted
         if d.forecast
     ]
-
-
-def refresh_confidence(run: Run) -> bool:
-    """Write the page of a run again with what its checks say now; False if it has no page."""
-    path = run.path / PAGE
-    if not path.is_file():
-        return False
-    with naming_file(path):
-        page = path.read_bytes().decode(errors="replace")
-        write_whole(path, with_confidence(page, _confidence(run)))
-    return True
 
 
 def append_row(run: Run, name: str, row: Mapping[str, Any]) -> None:

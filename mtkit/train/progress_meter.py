@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -29,9 +28,6 @@ _MEMORY = 300.0
 # Seconds after which training reports that it is still running, and renews the text of the bar.
 SILENCE = 60.0
 _RENEWAL = 5.0
-# With less of the threads' time as processor time, other programs use the processor. Alone, the
-# presets `demo`, `small` and `tiny` have 0.80 to 0.91 on two cores. Shorter rows prove nothing.
-BUSY, _MIN_SECONDS = 0.6, 10.0
 
 
 class Pace(NamedTuple):
@@ -48,18 +44,12 @@ class Meter:
     """
 
     def __init__(
-        self,
-        cost: TrainingCost,
-        *,
-        clock: Callable[[], float] = time.perf_counter,
-        processor: Callable[[], float] = time.process_time,
+        self, cost: TrainingCost, *, clock: Callable[[], float] = time.perf_counter
     ) -> None:
         self.first_not_finite: tuple[int, float] | None = None
-        # Processor time of the last row, as a share of the time of all threads.
-        self.processor_share = 1.0
-        self._cost, self._clock, self._processor = cost, clock, processor
-        self._marked, self._marked_processor = clock(), processor()
-        self._begun = self._has_noted = False
+        self._cost, self._clock = cost, clock
+        self._marked = clock()
+        self._begun = False
         # Updates, tokens and seconds of the last minutes, the older the less.
         self._recent = (0.0, 0.0, 0.0)
         self._counted = cost.tokens
@@ -87,7 +77,6 @@ class Meter:
 
     def read(self, step: int, workers: Workers) -> dict[str, float | int]:
         """A row of metrics, from the losses of all workers; counting starts again."""
-        losses_on_cpu = self._losses[0].is_cpu
         losses = workers.sum(torch.stack(self._losses)).tolist()
         self._accumulate_time()
         numbered = enumerate(losses, step - len(losses) + 1)
@@ -105,14 +94,6 @@ class Meter:
         if self._alignments:
             total, count = workers.sum(torch.stack(self._alignments).sum(0)).tolist()
             row["alignment_loss"] = total / max(count, 1)
-        threads = torch.get_num_threads()
-        share = self.processor_share = self._processed / max(seconds, 1e-9) / threads
-        may_help = workers.world_size == 1 < threads and losses_on_cpu and seconds >= _MIN_SECONDS
-        if may_help and share < BUSY and os.getloadavg()[0] > threads and not self._has_noted:
-            self._has_noted = True
-            text = "other programs use the processor: the %d threads got %.0f %% of their time"
-            advice = "; stopped, and continued with --workers %d, training is often faster"
-            log.info(text + advice, threads, 100 * share, threads)
         self._start_row()
         return row
 
@@ -124,7 +105,7 @@ class Meter:
         """
         began = self._clock()
         yield
-        self._marked, self._marked_processor = self._clock(), self._processor()
+        self._marked = self._clock()
         if every is not None:
             count, seconds, _ = self._pauses.get(what, (0, 0.0, every))
             self._pauses[what] = count + 1, seconds + self._marked - began, every
@@ -133,15 +114,12 @@ class Meter:
         self._losses: list[Tensor] = []
         self._alignments: list[Tensor] = []
         self._before = self._cost.model_copy()
-        self._processed = 0.0
 
     def _accumulate_time(self, *, steps: int = 0) -> None:
         now, tokens = self._clock(), self._cost.tokens - self._counted
         seconds = now - self._marked
         self._cost.seconds += seconds
         self._marked = now
-        before, self._marked_processor = self._marked_processor, self._processor()
-        self._processed += self._marked_processor - before
         self._counted += tokens
         kept = math.exp(-seconds / _MEMORY)
         old = self._recent

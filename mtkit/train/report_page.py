@@ -119,25 +119,6 @@ def run_page(facts: RunFacts) -> str:
     )
 
 
-_CONFIDENCE = re.compile('<section [^>]*aria-labelledby="confidence">.*?</section>\\s*', re.S)
-_AFTER_CONFIDENCE = re.compile('<section [^>]*aria-labelledby="validations">')
-
-
-def with_confidence(page: str, confidence: Sequence[tuple[str, Quality]]) -> str:
-    """A page of `run_page` with another section Confidence.
-
-    What else it says is known only to the training that wrote it. A page of another form, which has
-    no place for the section, stays as it is.
-    """
-    nothing = RunFacts("", {}, "", [], [], [], best_step=None, confidence=confidence)
-    section = _CONFIDENCE.search(run_page(nothing))
-    page = _CONFIDENCE.sub("", page)
-    place = _AFTER_CONFIDENCE.search(page)
-    if section is None or place is None:
-        return page
-    return page[: place.start()] + section[0] + page[place.start() :]
-
-
 def _best(rows: Sequence[Mapping[str, Any]], best_step: int | None) -> tuple[str, str] | None:
     """The name and the value of the score of the best validation, if there is one."""
     scores = (

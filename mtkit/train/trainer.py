@@ -49,6 +49,7 @@ class Trainer(Parts):
 
     Attributes:
         stopped: whether a signal asked `fit` to stop, if only in its last update.
+        metrics: of the last `fit`.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Trainer(Parts):
         self.cost = TrainingCost(tokens=0, flops=0.0, seconds=0.0)
         self.history = ValidationHistory(config.train)
         self.stopped = False
+        self.metrics: MetricsLogger | None = None
         # The position in the stream after the last update of `fit`. The stream itself may be
         # further, because a thread draws ahead.
         self._position = self.batches.state_dict()
@@ -96,6 +98,7 @@ class Trainer(Parts):
                 run, self.step, active=first, summary=partial(self._page_facts, run, progress)
             ) as metrics,
         ):
+            self.metrics = metrics
             if self._is_fine_tuning and self.step == 0:
                 with meter.paused("first validation"), self._memory_explained(writer):
                     self._record(metrics, self.validate(), last=False)

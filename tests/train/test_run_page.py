@@ -20,7 +20,7 @@ from support.program import printed
 
 from mtkit.check.model.confidence import Quality, Tenth
 from mtkit.run_folder import Run
-from mtkit.train.report_page import RunFacts, run_page, with_confidence
+from mtkit.train.report_page import RunFacts, run_page
 
 TRAINING = [
     {"step": step, "loss": 8 - step / 100, "lr": step * 1e-6, "tokens_per_second": 1000.0 + step}
@@ -63,18 +63,6 @@ def rows_of(page: Page) -> list[str]:
 def quality(error: float) -> Quality:
     tenths = [Tenth(forecast=10.0 * one, chrf=11.0 * one) for one in range(10)]
     return Quality(lines=100, correlation=0.5, baseline=0.25, error=error, tenths=tenths)
-
-
-def test_the_section_on_confidence_can_be_written_later() -> None:
-    expected = run_page(replace(FACTS, confidence=[("", quality(9.5))]))
-    assert expected != run_page(FACTS)
-    found = with_confidence(run_page(FACTS), [("", quality(9.5))])
-    assert found == expected
-    # Again, for two directions, and for none.
-    several = [("en-de", quality(1.5)), ("de-en", quality(2.5))]
-    assert with_confidence(found, several) == run_page(replace(FACTS, confidence=several))
-    assert with_confidence(found, []) == run_page(FACTS)
-    assert with_confidence("another page", several) == "another page"
 
 
 def test_the_chart_of_both_losses_says_how_they_differ() -> None:

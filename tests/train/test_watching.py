@@ -131,42 +131,6 @@ def test_validations_and_checkpoints_are_part_of_the_pace_and_not_of_the_rows():
     assert cost.seconds == pytest.approx(20.0)
 
 
-@pytest.mark.parametrize(
-    ("share", "threads", "workers", "load", "seconds", "noted"),
-    [
-        (0.5, 2, 1, 3.0, 100.0, True),
-        (0.3, 4, 1, 9.0, 11.0, True),
-        (0.59, 8, 1, 8.5, 100.0, True),
-        (0.61, 2, 1, 3.0, 100.0, False),  # alone, `small` has 0.8
-        (0.3, 2, 1, 2.0, 100.0, False),  # nothing else runs
-        (0.3, 1, 1, 3.0, 100.0, False),  # one thread waits for no other
-        (0.3, 2, 2, 3.0, 100.0, False),  # it has workers
-        (0.3, 2, 1, 3.0, 9.0, False),  # too short to say
-    ],
-)
-def test_workers_are_named_once_where_other_programs_use_the_processor(
-    share, threads, workers, load, seconds, noted, *, monkeypatch, caplog
-):
-    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0))
-    monkeypatch.setattr(Workers, "sum", lambda _, mine: mine)
-    clock, processor, cost = Clock(), Clock(), TrainingCost(tokens=0, flops=0.0, seconds=0.0)
-    measured = Meter(cost, clock=clock, processor=processor)
-    caplog.set_level("INFO", logger="mtkit")
-    for step in range(1, 4):
-        clock.now += seconds
-        processor.now += share * threads * seconds
-        cost.tokens += 100
-        measured.add(torch.zeros(()))
-        with measured.paused("validation"):  # which does not count
-            clock.now += 50.0
-            processor.now += 1.0
-        measured.read(step, Workers(0, workers))
-        assert measured.processor_share == pytest.approx(share)
-    said = f"{threads} threads got {100 * share:.0f} % of their time; stopped, and continued with"
-    assert [f"{said} --workers {threads}" in line for line in caplog.messages] == [True] * noted
-
-
 def test_the_page_takes_at_most_a_hundredth_of_the_time(begun, monkeypatch):
     clock, states = Clock(), []
 
@@ -186,6 +150,21 @@ def test_the_page_takes_at_most_a_hundredth_of_the_time(begun, monkeypatch):
     with MetricsLogger(Run.open(begun), 4, clock=clock) as metrics:
         metrics.is_finished = True
     assert states[-1] == "finished"
+
+
+def test_the_page_of_a_finished_run_has_what_its_end_has_fitted(trainings, monkeypatch):
+    pages: list[tuple[str, list[str]]] = []
+    fitted: list[str] = []
+
+    def draw(facts: RunFacts) -> str:
+        pages.append((facts.state, [name for name, _ in facts.confidence]))
+        return ""
+
+    monkeypatch.setattr("mtkit.train.metrics.run_page", draw)
+    monkeypatch.setattr(metrics, "_confidence", lambda _: [(name, None) for name in fitted])
+    monkeypatch.setattr("mtkit.train.assembly.fit_run", lambda *_, **__: fitted.append("en-de"))
+    trainings.run("run", max_steps=2)
+    assert pages[-1] == ("finished", ["en-de"])
 
 
 @pytest.mark.parametrize("end", ["finished", "stopped", "killed"])
@@ -208,7 +187,7 @@ def test_the_page_is_there_before_the_first_update_and_says_how_training_ended(
     assert pages[0] == ("running", "0 of 6")
     last = {"finished": ("finished", "6 of 6"), "stopped": ("stopped", "2 of 6")}
     assert pages[-1] == last.get(end, ("stopped", "1 of 6"))
-    assert {state for state, _ in pages[:-1]} == {"running"}
+    assert [*dict.fromkeys(state for state, _ in pages)] == ["running", pages[-1][0]]
 
 
 def validate_as(patch: pytest.MonkeyPatch, **scores: Iterable[float]) -> None:
