@@ -15,8 +15,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import langcodes
+from langcodes.language_lists import CLDR_LANGUAGES
 
-from mtkit.base.text import base_language
+from mtkit.base.errors import MtkitError
+from mtkit.base.text import base_language, check_language
 
 if TYPE_CHECKING:
     from py3langid.langid import LanguageIdentifier
@@ -62,6 +64,19 @@ def load() -> None:
 def is_language_tag(code: str) -> bool:
     """Whether a code is a valid language tag of BCP 47; `x-…` is one for private use."""
     return langcodes.tag_is_valid(code.replace("_", "-"))
+
+
+def check_languages(src_lang: str | None, tgt_lang: str | None) -> None:
+    """Refuse what is given and not the code of a language; the error says what is meant."""
+    for option, code in (("--src-lang", src_lang), ("--tgt-lang", tgt_lang)):
+        if code is None:
+            continue
+        check_language(option, code)
+        if not is_language_tag(code):
+            meant = meant_instead(code)
+            nearest = ", ".join(nearest_codes(code, sorted(CLDR_LANGUAGES), 5))
+            advice = f"did you mean {meant}?" if meant else f"the nearest are {nearest}"
+            raise MtkitError(f"{option}: {code} is not a language code; {advice}")
 
 
 def is_same_tag(code: str, other: str) -> bool:

@@ -128,7 +128,10 @@ def align(
 
 
 def _check_languages(run: Run, forward: Translator, reverse: Run, backward: Translator) -> None:
-    if (forward.src_lang, forward.tgt_lang) == (backward.tgt_lang, backward.src_lang):
+    from mtkit.base.language_id import is_same_language
+
+    turned = (forward.src_lang, forward.tgt_lang), (backward.tgt_lang, backward.src_lang)
+    if all(map(is_same_language, *turned)):
         return
     advice = ""
     if forward.src_prefix or backward.src_prefix:

@@ -112,8 +112,8 @@ def check(
     confidence is printed: of all pairs with --json or --thorough, else of the first 2,000. --below
     and --thorough require --run.
     """
+    from mtkit.base.language_id import check_languages
     from mtkit.base.launched import available_cores
-    from mtkit.base.text import check_language
     from mtkit.check import Counts, FindingTable, Prober, Verdict, warn_of_checkpoint
 
     refuse_torchrun("mtkit check")
@@ -138,9 +138,7 @@ def check(
     inputs: dict[str, Path | None] = {"SRC": src_path, "TGT": tgt_path}
     check_output(output, inputs)
     findings_path = checked_file("--findings", findings_path, inputs | {"file of --output": output})
-    for option, language in (("--src-lang", src_lang), ("--tgt-lang", tgt_lang)):
-        if language is not None:
-            check_language(option, language)
+    check_languages(src_lang, tgt_lang)
     files = src_path, tgt_path
     pairs = shared.zip_lines(*map(shared.lines_of, files), paths=files)
     run = None if run_path is None else shared.open_run(run_path)
@@ -242,14 +240,15 @@ def _checker(
     thorough: bool,
 ) -> tuple[Checker, Iterator[Pair]]:
     """The checker for some pairs, and these pairs, of which it may have read the first ones."""
-    from mtkit.base.text import base_language
+    from mtkit.base.language_id import is_same_language
     from mtkit.check import MAX_SAMPLED, UNDETERMINED, Checker, PairFacts, language_of, load_checker
+    from mtkit.translate import known_code
 
     if run is not None:
         languages = {"src_lang": src_lang or "", "tgt_lang": tgt_lang or ""}
         checker = load_checker(run, **languages, thorough=thorough)
         known = checker.facts.src_lang
-        if src_lang is not None and base_language(src_lang) != base_language(known):
+        if src_lang is not None and known_code(src_lang, [known]) != known:
             raise MtkitError(
                 f"{run.path}: is for {known} to {checker.facts.tgt_lang}; leave --src-lang "
                 f"{src_lang} out, or give another run"
@@ -265,7 +264,7 @@ def _checker(
         log.info(
             "source language: %s, target language: %s; --src-lang and --tgt-lang set them", *shown
         )
-    if codes[0] == codes[1] != UNDETERMINED:
+    if UNDETERMINED not in codes and is_same_language(*codes):
         log.warning("both sides are in %s: is TGT the translation?", codes[0])
     facts = PairFacts.learn(sample, src_lang=codes[0], tgt_lang=codes[1])
     return Checker(facts), chain(sample, pairs)

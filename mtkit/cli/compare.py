@@ -199,6 +199,9 @@ def _text(
         first, *others = text.references
         compared = ComparedText(name, first, text.src, *text[:2], others, text.test_set)
         return compared, bool(direction)
+    from mtkit.base.language_id import check_languages
+
+    check_languages(choice.src_lang, choice.tgt_lang)
     src_lang, tgt_lang = choice.src_lang or "", choice.tgt_lang or ""
     sets = [list(shared.lines_of(path, keeps_mark=True)) for path in reference_paths]
     names = list(map(shared.name_of, reference_paths))

@@ -158,8 +158,10 @@ def score(
 def _score_files(
     paths: Sequence[Path], references: Sequence[Path], choice: TextChoice, scores: _Scores
 ) -> None:
+    from mtkit.base.language_id import check_languages
     from mtkit.score import ScoredText, System, refuse_unequal
 
+    check_languages(None, choice.tgt_lang)
     shared.refuse_given(
         [*scored_texts.TRANSLATING, "src_lang"],
         "cannot be combined with HYP, which is translated already",

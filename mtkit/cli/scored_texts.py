@@ -68,6 +68,7 @@ def texts_of(runs: Sequence[Run], choice: TextChoice) -> dict[str, ScoredText]:
 
 def _public_text(runs: Sequence[Run], wanted: str, choice: TextChoice) -> ScoredText:
     """A test set of sacreBLEU; if it names no direction, in that of the options or of a run."""
+    from mtkit.base.language_id import is_same_language
     from mtkit.score import find_test_set
 
     src_lang, tgt_lang = choice.src_lang, choice.tgt_lang
@@ -76,7 +77,7 @@ def _public_text(runs: Sequence[Run], wanted: str, choice: TextChoice) -> Scored
         src_lang, tgt_lang = src_lang or own.src_lang, tgt_lang or own.tgt_lang
     public = find_test_set(wanted, src_lang=src_lang, tgt_lang=tgt_lang)
     is_known = runs and src_lang and tgt_lang and not is_multilingual(runs[0])
-    if is_known and (src_lang, tgt_lang) != public[:2]:
+    if is_known and not all(map(is_same_language, (src_lang or "", tgt_lang or ""), public[:2])):
         log.warning(
             "%s translates from %s to %s, and the test set is %s",
             *(runs[0].path, src_lang, tgt_lang, public.test_set),

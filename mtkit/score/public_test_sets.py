@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mtkit.base.errors import MtkitError, one_line, reason_of
+from mtkit.base.language_id import is_same_language
 from mtkit.base.text import read_lines
 from mtkit.score.scores import refuse_unequal
 
@@ -59,6 +60,9 @@ def find_test_set(
     dataset = DATASETS[name]
     if not pair and src_lang and tgt_lang:
         pair = f"{src_lang}-{tgt_lang}"
+        codes = src_lang, tgt_lang
+        same = (p for p in dataset.langpairs if all(map(is_same_language, p.split("-", 1), codes)))
+        pair = pair if pair in dataset.langpairs else next(same, pair)
     if pair not in dataset.langpairs:
         lacks = f"has no direction {pair}" if pair else "needs a direction"
         raise MtkitError(

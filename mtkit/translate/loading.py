@@ -88,7 +88,8 @@ def _check_ensemble(runs: Sequence[Run], vocabularies: Vocabularies) -> None:
         if run is not first and not run.tokenizers().is_same(vocabularies):
             raise MtkitError(f"{run.path}: has another vocabulary than {first.path}")
         of_data, of_first = run.manifest.data, first.manifest.data
-        if _languages(run) != _languages(first) or of_data.task != of_first.task:
+        same = map(known_code, _languages(run), ([code] for code in _languages(first)))
+        if (*same,) != _languages(first) or of_data.task != of_first.task:
             pair, other = (" to ".join(_languages(each)) for each in (run, first))
             raise MtkitError(f"{run.path}: translates {pair}, and {first.path} {other}")
 
@@ -165,12 +166,12 @@ def choose_direction(
             ("from", src_lang, origin.src_lang),
             ("to", tgt_lang, origin.tgt_lang),
         ):
-            if wanted is not None and has and wanted != has:
+            if wanted is not None and has and known_code(wanted, [has]) != has:
                 raise MtkitError(
                     f"{run.path}: translates {origin.src_lang} to {origin.tgt_lang}, and not "
                     f"{side} {wanted}"
                 )
-        return src_lang or origin.src_lang, tgt_lang or origin.tgt_lang
+        return origin.src_lang or src_lang or "", origin.tgt_lang or tgt_lang or ""
     has_both = vocabularies.has_tags_on_both_sides
     # Languages may have a tag, and be only sources of the training data.
     targets = dict.fromkeys(tgt for _, tgt in trained) if has_both and trained else tags

@@ -11,6 +11,7 @@ import pytest
 from conftest import GERMAN, GREEK, number_pairs
 
 from mtkit.base import language_id
+from mtkit.base.errors import MtkitError
 from mtkit.base.language_id import (
     can_identify,
     is_language_tag,
@@ -103,6 +104,25 @@ def test_codes_of_several_standards_find_each_other_and_an_unknown_one_has_near_
     assert language_id.nearest_codes("cs", [*flores[:1], *flores[2:]], 1) == ["slk_Latn"]
     assert language_id.nearest_codes("eng_Lat", flores, 1) == ["eng_Latn"]
     assert len(language_id.nearest_codes("xx", flores, 5)) == 5
+
+
+def test_what_is_not_the_code_of_a_language_is_refused_with_what_is_meant() -> None:
+    for code in ("en", "eng", "ger", "eng_Latn", "en_US", "zh-Hans", "srp_Latn", "x-mine", None):
+        language_id.check_languages(code, code)
+    for code, advice in (
+        ("english", "did you mean en (English)?"),
+        ("Deutsch", "did you mean de (German)?"),
+        ("cz_Latn", "did you mean cs (Czech)?"),
+        ("eng_Abcd", "did you mean eng (English)?"),
+        ("foo", "the nearest are fo, "),
+        ("xyz_Abcd", "the nearest are "),
+        ("", "'' is not a language code"),
+        ("e n", "'e n' is not a language code"),
+    ):
+        with pytest.raises(MtkitError) as caught:
+            language_id.check_languages("en", code)
+        assert advice in str(caught.value)
+        assert str(caught.value).startswith("--tgt-lang: ")
 
 
 @pytest.mark.parametrize(

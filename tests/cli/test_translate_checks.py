@@ -284,9 +284,17 @@ def test_given_pairs_are_checked_with_a_run(place: Place, fitted: Run):
     assert {one["kind"] for one in rows[1]["findings"]} >= {"omission"}
     # The forecast of this run counts the source words without a translation.
     assert rows[0]["confidence"] > rows[1]["confidence"] + 20
-    assert place.mtkit(*command, "--src-lang", "en-GB").status == 0
+    for codes in (["eng_Latn", "deu_Latn"], ["eng", "ger"], ["en-GB", "DE"], ["en_US", "deu"]):
+        options = ["--src-lang", codes[0], "--tgt-lang", codes[1]]
+        assert place.mtkit(*command, *options).status == 0
+        of_run = ["--run", str(fitted.path), *options]
+        assert place.mtkit("force-decode", "a.txt", "b.txt", *of_run).status == 0
+        assert place.mtkit("align", "a.txt", "b.txt", *of_run).status == 0
+        assert place.mtkit("translate", "--input", "a.txt", *of_run).status == 0
     refused = place.mtkit("-q", *command, "--src-lang", "fr").error
     assert "is for en to de; leave --src-lang fr out, or give another run" in refused
+    refused = place.mtkit("-q", *command, "--tgt-lang", "fr").error
+    assert "is for en to de, and not for fr; give another" in refused
     assert "omission" in place.mtkit(*command).out
 
 

@@ -18,6 +18,7 @@ from mtkit.check.model.coverage import Coverage, CoverageSettings
 from mtkit.check.model.lexicon import Lexicon, load_lexicon, save_lexicons
 from mtkit.check.rules.facts import PairFacts
 from mtkit.run_folder import CONFIDENCE, LEXICON, Run
+from mtkit.translate import known_code
 
 log = logging.getLogger(__name__)
 
@@ -166,15 +167,17 @@ def load_checker(
             f"{run.path}: has no {CONFIDENCE}, which training writes at its end; to make it now: "
             f"{fit_command(run, src_lang, tgt_lang)}"
         )
-    data = run.manifest.data
-    direction = checks.direction(src_lang or data.src_lang, tgt_lang or data.tgt_lang)
+    data, pairs = run.manifest.data, [direction.languages for direction in checks.directions]
+    source = known_code(src_lang or data.src_lang, {pair[0] for pair in pairs})
+    target = known_code(tgt_lang or data.tgt_lang, {pair[1] for pair in pairs})
+    direction = checks.direction(source, target)
     if direction is None and len(checks.directions) == 1 and not (src_lang or tgt_lang):
         direction = checks.directions[0]
     if direction is None:
-        known = ", ".join(f"{d.facts.src_lang} to {d.facts.tgt_lang}" for d in checks.directions)
-        raise MtkitError(
-            f"{run.path}: {CONFIDENCE} is for {known}; choose one with --src-lang and --tgt-lang"
-        )
+        known = ", ".join(map(" to ".join, pairs))
+        given = " to ".join(filter(None, (src_lang, tgt_lang)))
+        what = f", and not for {given}; give another of" if given else "; choose one with"
+        raise MtkitError(f"{run.path}: {CONFIDENCE} is for {known}{what} --src-lang and --tgt-lang")
     if thorough and direction.thorough is None:
         raise MtkitError(
             f"{run.path}: has no confidence fitted with samples, which --thorough needs; fit it "
