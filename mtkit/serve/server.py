@@ -16,7 +16,6 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any
 
-import h11
 import uvicorn
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
@@ -73,8 +72,6 @@ _CORS = {
 _MAX_CONNECTIONS = 900
 # Seconds that an idle connection stays open.
 _IDLE = 15
-# Seconds after which it is found out whether a client that has ended its side still reads.
-_PROBE = 1.0
 # The client has gone and does not see it; the code is that of nginx's logs.
 _GONE = 499
 
@@ -296,16 +293,12 @@ class _Uvicorn(uvicorn.Server):
 
 def _protocol(seconds: float) -> type[H11Protocol]:
     """The HTTP protocol, with limits that uvicorn does not have."""
-    # The head of a request must come, and an answer must be read, within `seconds`. A client that
-    # has ended its side gets its answers, if it still reads: every second it is sent that its
-    # request is processed (RFC 2518, section 10.1), which fails if it has gone.
+    # The head of a request must come, and an answer must be read, within `seconds`.
 
     class Protocol(H11Protocol):
-        _has_ended = False
-
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-            # What is done later, by its name: the head, an answer that is not read, a probe.
+            # What is done later, by its name: the head, an answer that is not read.
             self._timers: dict[str, asyncio.TimerHandle] = {}
             if len(self.connections) > _MAX_CONNECTIONS:
                 transport.abort()
@@ -320,32 +313,6 @@ def _protocol(seconds: float) -> type[H11Protocol]:
                 self._stop("head")
             elif "head" not in self._timers and not self.transport.is_closing():
                 self._wait_for_head()
-
-        def eof_received(self) -> bool:  # type: ignore[override]
-            self._has_ended = True
-            return self._expects_answer()
-
-        def on_response_complete(self) -> None:
-            super().on_response_complete()
-            if self._has_ended and not self._expects_answer():
-                self.transport.close()
-
-        def _expects_answer(self) -> bool:
-            """Whether a client that has ended its side waits for an answer."""
-            cycle = self.cycle
-            if cycle is None or cycle.response_complete or cycle.more_body:
-                return False
-            # The next request may be here already (RFC 9112, section 9.3.2).
-            cycle.keep_alive = bool(self.conn.trailing_data[0])
-            if self.scope["http_version"] == "1.1":
-                self._start("probe", _PROBE, self._send_probe)
-            return True
-
-        def _send_probe(self) -> None:
-            if not (self.cycle.response_started or self.transport.is_closing()):
-                event = h11.InformationalResponse(status_code=102, headers=[], reason="Processing")
-                self.transport.write(self.conn.send(event) or b"")
-                self._start("probe", _PROBE, self._send_probe)
 
         def pause_writing(self) -> None:
             super().pause_writing()

@@ -203,55 +203,6 @@ def test_a_client_that_goes_frees_its_place(untrained: Run, gate: Gate):
         assert "three" not in gate.texts
 
 
-@pytest.mark.parametrize("version", [b"1.0", b"1.1"])
-@pytest.mark.parametrize("text", ["one two", "\n" * 3000, "nine"])
-def test_a_client_that_ends_its_side_gets_its_answer(served: Served, version: bytes, text: bytes):
-    with served.connect() as client:
-        client.sendall(request_bytes(text).replace(b"HTTP/1.1", b"HTTP/" + version))
-        client.shutdown(socket.SHUT_WR)
-        answer = client.makefile("rb").read()
-    assert answer.startswith(b"HTTP/1.1 200 ")
-    assert b"translatedText" in answer
-
-
-CUT = b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"
-
-
-@pytest.mark.parametrize("apart", [False, True])
-@pytest.mark.parametrize(
-    ("texts", "rest"),
-    [
-        (["one", "two"], b""),
-        (["nine"] * 5, b""),
-        (["one", "\n\n", "two"], b"GET /hea"),
-        (["one", "two"], CUT),
-    ],
-)
-def test_all_whole_requests_of_a_client_that_ends_its_side_are_answered(
-    texts, rest, apart, untrained, gate
-):
-    requests = [*map(request_bytes, texts), rest]
-    with Served([untrained], changed=gate.close) as server, server.connect() as client:
-        for part in requests if apart else [b"".join(requests)]:
-            client.sendall(part)
-        client.shutdown(socket.SHUT_WR)
-        stream = client.makefile("rb")
-        if not apart:
-            # The server has seen the end before the first answer. Of requests that come one by
-            # one it may read the second one first, and no more until the first one is answered.
-            assert stream.readline() == b"HTTP/1.1 102 Processing\r\n"
-        gate.open()
-        assert stream.read().count(b'{"translatedText":') == len(texts)
-
-
-@pytest.mark.parametrize("sent", [b"", b"GET /hea", b"POST /translate HTTP/1.1\r\n"])
-def test_a_client_that_ends_its_side_before_its_request_is_closed(served: Served, sent: bytes):
-    with served.connect() as client:
-        client.sendall(sent)
-        client.shutdown(socket.SHUT_WR)
-        assert client.makefile("rb").read() == b""
-
-
 def test_a_request_that_is_refused_while_its_client_goes_is_not_an_error_of_the_server():
     errors = []
 
