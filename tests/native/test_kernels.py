@@ -401,6 +401,18 @@ def test_log_probs(parts: Parts, plain: Parts, normal: Any, width: int, precisio
         assert (alone_ids[0] == row_ids).all()
 
 
+@pytest.mark.parametrize("impossible", [-1e9, -np.inf])
+@pytest.mark.parametrize("size", [1, 100])  # of the logits
+def test_impossible_columns_change_no_bit_of_the_others(parts, normal, impossible, size):
+    states, weight, bias = normal(9, 64) * size, normal(1024, 64), normal(1024)
+    left = np.random.default_rng(1).permutation(np.arange(300, 1000))[:448]
+    left.sort()
+    every, _ = parts.log_probs(states, weight[left], bias[left], len(left))
+    bias[np.setdiff1d(np.arange(1024), left)] = impossible
+    of_all, _ = parts.log_probs(states, weight, bias, 1000)
+    assert equal_bits(of_all[:, left], every)
+
+
 def test_the_lowest_of_equally_probable_ids_is_first(parts: Parts, normal: Any):
     states, weight = normal(3, 64), normal(320, 64)
     weight[[3, 17, 40, 270, 301]] = 0

@@ -8,17 +8,33 @@
 
 constexpr int COLUMNS = 256;  // computed at a time
 
-// Add 16 * n logits to the largest and to the sum.
+constexpr float LEAST_POWER = -1e6f;  // far below that of any logit but minus infinity
+
+// Add exp(logit) of 16 * n logits to the sum of a row, scaled by a power of two.
+//
+// The scaling rounds nothing, and sums in float64 round so little that no float32 shows it: their
+// order has no effect, nor have logits of minus infinity. So a vocabulary without some subwords
+// gives the same bits as the whole one in which these are impossible.
 inline void add_to_sum(RowState& state, const float* logits, int size) {
-    Floats m = broadcast(state.largest);
-    for (int i = 0; i < size; i += LANES) m = max(m, load(logits + i));
-    const float before = state.largest;
-    state.largest = largest(m);
-    const Floats most = broadcast(state.largest);
-    Floats total = broadcast(0.0f);
-    for (int i = 0; i < size; i += LANES) total = total + exp(load(logits + i) - most);
-    const Floats factor = exp(broadcast(before) - most);
-    store(state.sums, fma(load(state.sums), factor, total));
+    Floats m = broadcast(LEAST_POWER);
+    for (int i = 0; i < size; i += LANES) m = max(m, load(logits + i) * broadcast(LOG2_E));
+    const float power = largest(to_floats(round_to_ints(m)));
+    if (power > state.power) {
+        const double factor = __builtin_ldexp(1.0, int(state.power - power));
+        for (double& sum : state.sums) sum *= factor;
+        state.power = power;
+    }
+    double sums[LANES];  // in registers
+    for (int i = 0; i < LANES; ++i) sums[i] = state.sums[i];
+    for (int i = 0; i < size; i += LANES) add(sums, scaled_exp(load(logits + i), state.power));
+    for (int i = 0; i < LANES; ++i) state.sums[i] = sums[i];
+}
+
+// The logarithm of the sum.
+inline double log_sum(const RowState& state) {
+    double sum = 0.0;
+    for (const double part : state.sums) sum += part;
+    return state.power * LOG_2 + log_of(sum);
 }
 
 // Put a logit into a list that begins with the largest; behind those that are equal.
@@ -53,7 +69,7 @@ inline void log_probs(const Matrix& matrix, const float* states, int rows, int w
     float* logits = scratch.logits.room(size_t(rows) * COLUMNS);
     RowState* row_states = scratch.row_states.room(size_t(rows));
     for (int r = 0; r < rows; ++r)
-        row_states[r] = {{}, LOWEST, all != nullptr ? 0 : excluded.begin(r)};
+        row_states[r] = {{}, LEAST_POWER, all != nullptr ? 0 : excluded.begin(r)};
     const ptrdiff_t count = all != nullptr ? width : best.count;  // found of each row
     float* found = all != nullptr ? all : best.log_probs;
     if (all == nullptr) {
@@ -85,9 +101,8 @@ inline void log_probs(const Matrix& matrix, const float* states, int rows, int w
         }
     }
     for (int r = 0; r < rows; ++r) {
-        const RowState& state = row_states[r];
-        const double log_sum = state.largest + log_of(sum(load(state.sums)));
+        const double log_total = log_sum(row_states[r]);
         float* row = found + r * count;
-        for (ptrdiff_t i = 0; i < count; ++i) row[i] = float(row[i] - log_sum);
+        for (ptrdiff_t i = 0; i < count; ++i) row[i] = float(row[i] - log_total);
     }
 }

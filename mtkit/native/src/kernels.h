@@ -34,8 +34,8 @@ struct Matrix {
 
 // What is known of a row of logits after some of its columns.
 struct RowState {
-    float sums[LANES];      // of exp(logit - largest), in 16 partial sums
-    float largest;
+    double sums[LANES];     // of exp(logit) / 2^power, in 16 partial sums
+    float power;            // a whole number near the largest logit / ln 2
     int64_t next_excluded;  // index in `Excluded::ids`
 };
 

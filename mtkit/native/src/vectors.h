@@ -5,12 +5,17 @@ constexpr int CACHED_BYTES = 1 << 18;  // of a matrix or of rows that stay in th
 MTKIT_INLINE int min_int(int a, int b) { return a < b ? a : b; }
 MTKIT_INLINE int max_int(int a, int b) { return a > b ? a : b; }
 
-// exp(x), to 2 units in the last place: 0 below -86, and no larger than exp(88).
-MTKIT_INLINE Floats exp(Floats x) {
-    const Floats lowest = broadcast(-86.0f);
-    const Floats in_range = min(max(x, lowest), broadcast(88.0f));
+constexpr double LOG_2 = 0.693147180559945309417;
+constexpr float LOG2_E = 1.44269504088896341f;
+
+// exp(x) / 2ᵏ of a whole number k, to 2 units in the last place: 0 if x is below k ln 2 - 86, and no
+// larger than exp(88). The division rounds nothing.
+MTKIT_INLINE Floats scaled_exp(Floats x, float k) {
+    const float offset = k * float(LOG_2);
+    const Floats lowest = broadcast(offset - 86.0f);
+    const Floats in_range = min(max(x, lowest), broadcast(offset + 88.0f));
     // x = n ln 2 + r, and exp(x) = 2ⁿ exp(r); the polynomial is that of Cephes' expf.
-    const Ints n = round_to_ints(in_range * broadcast(1.44269504088896341f));
+    const Ints n = round_to_ints(in_range * broadcast(LOG2_E));
     const Floats whole = to_floats(n);
     Floats r = fma(whole, broadcast(-0.693359375f), in_range);
     r = fma(whole, broadcast(2.12194440e-4f), r);
@@ -21,8 +26,10 @@ MTKIT_INLINE Floats exp(Floats x) {
     p = fma(p, r, broadcast(1.6666665459e-1f));
     p = fma(p, r, broadcast(5.0000001201e-1f));
     p = fma(p, r * r, r + broadcast(1.0f));
-    return zero_unless_greater(as_floats(as_ints(p) + (n << 23)), x, lowest);
+    const Ints power = n - broadcast_int(uint32_t(int32_t(k)));
+    return zero_unless_greater(as_floats(as_ints(p) + (power << 23)), x, lowest);
 }
+MTKIT_INLINE Floats exp(Floats x) { return scaled_exp(x, 0.0f); }
 
 // `F.silu`: x / (1 + exp(-x)).
 MTKIT_INLINE Floats silu(Floats x) {
@@ -31,16 +38,16 @@ MTKIT_INLINE Floats silu(Floats x) {
 }
 
 // log(x) of a positive number, from basic arithmetic: libraries differ in the last bit.
-inline double log_of(float x) {
-    const int32_t bits = __builtin_bit_cast(int32_t, x);
+inline double log_of(double x) {
+    const int64_t bits = __builtin_bit_cast(int64_t, x);
     // x = m 2ⁿ with m from √½ to √2.
-    const int32_t n = (bits - 0x3f3504f3) >> 23;
-    const double m = __builtin_bit_cast(float, bits - n * (1 << 23));
+    const int64_t n = (bits - 0x3fe6a09e667f3bcd) >> 52;
+    const double m = __builtin_bit_cast(double, bits - n * (int64_t(1) << 52));
     // log(m) = 2 artanh(s), a series in s² < 0.03.
     const double s = (m - 1.0) / (m + 1.0), square = s * s;
     double series = 0.0;
     for (int i = 15; i >= 1; i -= 2) series = series * square + 1.0 / i;
-    return n * 0.693147180559945309417 + 2.0 * s * series;
+    return double(n) * LOG_2 + 2.0 * s * series;
 }
 
 // Rounded to bf16, half to even, in float32.

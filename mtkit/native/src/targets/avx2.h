@@ -43,6 +43,10 @@ MTKIT_INLINE IntPart dot_part(IntPart sum, IntPart weights, const int8_t* x) {
     return sum;
 }
 
+MTKIT_INLINE void add_part(double* sums, Part a) {
+    store_as(sums, load_as<__m256d>(sums) + _mm256_cvtps_pd(_mm256_castps256_ps128(a)));
+    store_as(sums + 4, load_as<__m256d>(sums + 4) + _mm256_cvtps_pd(_mm256_extractf128_ps(a, 1)));
+}
 MTKIT_INLINE float sum_of_part(Part a) {
     const __m128 four = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));

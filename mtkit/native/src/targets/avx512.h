@@ -31,6 +31,10 @@ MTKIT_INLINE Part dot_part(Part sum, IntPart weights, const int8_t* x) {
 }
 #endif
 
+MTKIT_INLINE void add_part(double* sums, Part a) {
+    store_as(sums, load_as<__m512d>(sums) + _mm512_cvtps_pd(_mm512_castps512_ps256(a)));
+    store_as(sums + 8, load_as<__m512d>(sums + 8) + _mm512_cvtps_pd(_mm512_extractf32x8_ps(a, 1)));
+}
 MTKIT_INLINE float sum_of_part(Part a) {
     const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
     const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));

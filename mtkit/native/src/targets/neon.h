@@ -26,6 +26,10 @@ MTKIT_INLINE IntPart dot_part(IntPart sum, IntPart weights, const int8_t* x) {
     return IntPart(vdotq_s32(int32x4_t(sum), int8x16_t(weights), int8x16_t(four)));
 }
 
+MTKIT_INLINE void add_part(double* sums, Part a) {
+    store_as(sums, load_as<float64x2_t>(sums) + vcvt_f64_f32(vget_low_f32(a)));
+    store_as(sums + 2, load_as<float64x2_t>(sums + 2) + vcvt_high_f64_f32(a));
+}
 MTKIT_INLINE float sum_of_part(Part a) {
     const float32x2_t two = vadd_f32(vget_low_f32(a), vget_high_f32(a));
     return vget_lane_f32(vpadd_f32(two, two), 0);

@@ -31,6 +31,7 @@ MTKIT_INLINE IntPart dot_part(IntPart sum, IntPart weights, const int8_t* x) {
     return sum;
 }
 
+MTKIT_INLINE void add_part(double* sums, Part a) { *sums += a; }
 MTKIT_INLINE float sum_of_part(Part a) { return a; }
 MTKIT_INLINE float max_of_part(Part a) { return a; }
 MTKIT_INLINE void store_inputs(int8_t* p, const IntPart (&a)[PARTS]) {

@@ -55,6 +55,11 @@ MTKIT_INLINE void store(float* p, Floats a) {
     MTKIT_UNROLL
     for (int i = 0; i < PARTS; ++i) store_as(p + i * WIDTH, a.part[i]);
 }
+// Add each number to its sum in float64.
+MTKIT_INLINE void add(double (&sums)[LANES], Floats a) {
+    MTKIT_UNROLL
+    for (int i = 0; i < PARTS; ++i) add_part(sums + i * WIDTH, a.part[i]);
+}
 // Bit i is set where number i of a is larger.
 MTKIT_INLINE uint32_t greater_mask(Floats a, Floats b) {
     uint32_t bits = 0;
