@@ -33,7 +33,7 @@ from mtkit.train.diagnostics import unusual_rate
 from mtkit.train.distributed import Workers, init_workers, worker_names
 from mtkit.train.flops import cost_in_words
 from mtkit.train.launcher import interrupt_on_signal, launch_id
-from mtkit.train.memory_check import check_room
+from mtkit.train.memory import check_room
 from mtkit.train.progress_meter import hours_and_minutes
 from mtkit.train.schedule import Schedule
 from mtkit.train.start import Initial, Job, existing_run, start_of, with_finish

@@ -90,24 +90,8 @@ def read_checkpoint(checkpoint: Checkpoint) -> Saved:
     return checkpoint, checkpoint.load_weights(), checkpoint.load_optimizer(), state
 
 
-def newest_whole_checkpoint(run: Run) -> Saved | None:
-    """The newest checkpoint that can be read; damaged ones are reported.
-
-    Raises:
-        NewerFormatError: if a newer one was written by a newer version: it is not damaged.
-    """
-    for checkpoint in reversed(run.checkpoints()):
-        try:
-            return read_checkpoint(checkpoint)
-        except NewerFormatError:
-            raise
-        except MtkitError as error:
-            log.warning("%s", error)
-    return None
-
-
 def agreed_checkpoint(run: Run, workers: Workers) -> Saved:
-    """The newest checkpoint that can be read, the same for all workers.
+    """The newest checkpoint that can be read, the same for all workers; damaged ones are reported.
 
     The first worker chooses it: on a shared file system the others may not see it yet.
 
@@ -119,8 +103,15 @@ def agreed_checkpoint(run: Run, workers: Workers) -> Saved:
 
     def choose() -> int | None:
         nonlocal saved
-        saved = newest_whole_checkpoint(run)
-        return saved and saved[0].step
+        for checkpoint in reversed(run.checkpoints()):
+            try:
+                saved = read_checkpoint(checkpoint)
+                return checkpoint.step
+            except NewerFormatError:  # it is not damaged
+                raise
+            except MtkitError as error:
+                log.warning("%s", error)
+        return None
 
     step = workers.of_rank_zero(choose)
     if step is None:

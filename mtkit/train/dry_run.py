@@ -25,8 +25,7 @@ from mtkit.train.checkpoints import check_disk
 from mtkit.train.diagnostics import rate_in_words, unusual_rate
 from mtkit.train.flops import cost_in_words, training_flops
 from mtkit.train.launcher import threads_for
-from mtkit.train.memory_check import check_room
-from mtkit.train.memory_forecast import gigabytes, memory_in_words, sizes_of
+from mtkit.train.memory import check_room, gigabytes, memory_in_words, sizes_of
 from mtkit.train.prefetch import Prefetcher
 from mtkit.train.progress_meter import Meter, hours_and_minutes
 from mtkit.train.start import start_of

@@ -27,13 +27,6 @@ def training_flops(
 
     `vocab_size` is that of the target; looking up the source embeddings costs nothing.
     """
-    return 3 * forward_flops(config, vocab_size, src_lengths, tgt_lengths)
-
-
-def forward_flops(
-    config: ModelConfig, vocab_size: int, src_lengths: Lengths, tgt_lengths: Lengths
-) -> float:
-    """Floating-point operations of `Transformer.forward` on sentence pairs of these lengths."""
     D, heads = config.d_model, config.n_heads
     keys, values = heads * config.key_width, heads * config.value_width
     S = np.asarray(src_lengths, dtype=np.float64)
@@ -56,7 +49,7 @@ def forward_flops(
         + decoder * _pairs(T, config.attention_window, causal=True)
         + decoder * S * T
     )
-    return float(2 * (weights + pairs * (keys + values)).sum())
+    return 3 * float(2 * (weights + pairs * (keys + values)).sum())
 
 
 def _pairs(

@@ -30,7 +30,7 @@ from mtkit.train.distributed import StopAgreement, Workers, whole_state
 from mtkit.train.flops import training_flops
 from mtkit.train.gradients import Losses
 from mtkit.train.launcher import stop_on_signal
-from mtkit.train.memory_check import check_memory
+from mtkit.train.memory import check_memory
 from mtkit.train.metrics import MetricsLogger, truncate_rows
 from mtkit.train.micro_batches import Pass
 from mtkit.train.packed_check import use_plain_if_packed_differs

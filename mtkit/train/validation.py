@@ -67,20 +67,16 @@ class ValidationSet:
             also = [whole(also_split(name), name) for name in data.valid_also]
             return [whole("valid", is_main=True), *also]
         pairs, start = data.pairs("valid"), 0
-        main: list[ValidationSet] = []
-        others: list[ValidationSet] = []
         src, tgt = data.text("valid")
+        main, others = [], []
         for direction in data.directions:
             part = slice(start, start + direction.valid)
+            rows, start = np.arange(part.start, part.stop), part.stop
             languages = direction.src_lang, direction.tgt_lang
-            rows = np.arange(part.start, part.stop)
-            main.append(
-                cls(pairs, src[part], tgt[part], direction.name, rows, languages, is_main=True)
-            )
+            main.append(cls(pairs, src[part], tgt[part], direction.name, rows, languages, True))
             others += [
                 whole(also_split(name), name, languages=languages) for name in direction.also
             ]
-            start = part.stop
         return [*main, *others]
 
 
@@ -177,8 +173,8 @@ class Validator:
             backend = backend_in_training(model, self._runs, device=device, threads=threads)
             translated = [self._translate(backend, workers, valid) for valid in self._sets]
         validations = {
-            valid: self._scored(valid, mean_loss, translations)
-            for valid, mean_loss, translations in zip(self._sets, losses, translated, strict=True)
+            results[0]: self._scored(*results)
+            for results in zip(self._sets, losses, translated, strict=True)
         }
         main = {valid: validation for valid, validation in validations.items() if valid.is_main}
         also = {valid.name: validation for valid, validation in validations.items() if valid.name}
@@ -206,18 +202,17 @@ class Validator:
     def _translate(
         self, backend: Backend, workers: Workers, measured: ValidationSet
     ) -> list[Translation]:
-        src, mine = measured.src, []
+        src = measured.src
         share = src[workers.rank :: workers.world_size]
         runs = self._runs.between(*measured.languages) if measured.languages else self._runs
         with Translator(runs, backend) as translator:
-            for (best,) in translator.translate_nbest(share, n_best=1):
-                facts = [best.text, best.score, best.log_prob, best.finished, best.repaired]
-                mine.append(facts)
-        translations = [Translation("", 0.0, 0.0)] * len(src)
+            nbest = translator.translate_nbest(share, n_best=1)
+            mine = [[best.text, best.log_prob, best.repaired] for (best,) in nbest]
+        translations = [Translation("")] * len(src)
         for rank, rows in enumerate(workers.gather(mine)):
             translations[rank :: workers.world_size] = [
-                Translation(text, score, log_prob, finished, repaired=repaired)
-                for text, score, log_prob, finished, repaired in rows
+                Translation(text, log_prob=log_prob, repaired=repaired)
+                for text, log_prob, repaired in rows
             ]
         return translations
 

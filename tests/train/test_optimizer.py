@@ -7,7 +7,7 @@ from conftest import changed
 from torch import Tensor, nn
 
 from mtkit.config import TrainConfig
-from mtkit.train.memory_check import moments_to_come
+from mtkit.train.memory import moments_to_come
 from mtkit.train.optimizer import Muon, new_optimizer, orthogonal
 from mtkit.train.trainer import Trainer
 

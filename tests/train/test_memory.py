@@ -12,7 +12,7 @@ from mtkit.config import Config, load_config
 from mtkit.run_folder import Run
 from mtkit.run_manifest import DataOrigin, RunManifest
 from mtkit.train import dry_run, start
-from mtkit.train.memory_forecast import memory_forecast, sizes_of
+from mtkit.train.memory import memory_forecast, sizes_of
 from mtkit.train.trainer import Trainer
 
 
