@@ -15,8 +15,6 @@ from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from mtkit.align import AlignmentScore
     from mtkit.check import Counts
     from mtkit.config import Section
@@ -31,9 +29,8 @@ def catalogue() -> str:
     from mtkit.prepare import CATALOGUE
 
     headings = ("NAME", "PAIRS", "DOWNLOAD", "VOCABULARY", "LICENCE", "SOURCE")
-    table = _table(*headings, wraps=5, right=(1, 3))
-    for corpus in CATALOGUE:
-        table.add_row(
+    rows = [
+        (
             corpus.name,
             f"{corpus.train_pairs:,}",
             "none" if corpus.download_mb is None else f"{corpus.download_mb:,} MB",
@@ -41,16 +38,17 @@ def catalogue() -> str:
             corpus.licence,
             corpus.source,
         )
-    return _render(table)
+        for corpus in CATALOGUE
+    ]
+    return _table(headings, rows, wraps=5, right=(1, 3))
 
 
 def preparation(report: Report) -> str:
     """Counts of the pairs of a corpus that were read, dropped and kept, and times."""
-    table = _table("", "", "", wraps=0, right=(1, 2))
-    table.show_header = False
+    rows: list[tuple[str, str, str]] = []
 
     def add(name: str, count: int, whole: int | None = None) -> None:
-        table.add_row(name, f"{count:,}", None if whole is None else f"{count / whole:.2%}")
+        rows.append((name, f"{count:,}", "" if whole is None else f"{count / whole:.2%}"))
 
     read, kept = report.pairs["train"], report.kept
     add("training pairs read", read)
@@ -58,7 +56,7 @@ def preparation(report: Report) -> str:
         add(f"  dropped: {reason}", count, read)
     add("training pairs kept", kept, read)
     for direction, (count, share) in report.shares.items():
-        table.add_row(f"  {direction}", f"{count:,}", f"{share:.1%} of an epoch")
+        rows.append((f"  {direction}", f"{count:,}", f"{share:.1%} of an epoch"))
     for kind, count in report.noise.items():
         add(f"  with noise: {kind}", count, kept)
     for tag, count in report.tags.items():
@@ -80,11 +78,11 @@ def preparation(report: Report) -> str:
             add("  also in training", known, total)
         if near := report.near_duplicates.get(split):
             add("  nearly in training", near, total)
-    table.add_row("vocabulary", report.vocabulary)
+    rows.append(("vocabulary", report.vocabulary, ""))
     for stage, seconds in report.seconds.items():
         rate = f"{read / seconds:,.0f} pairs/s" if seconds else ""
-        table.add_row(stage, f"{seconds:.1f} s", rate)
-    text = _render(table)
+        rows.append((stage, f"{seconds:.1f} s", rate))
+    text = _table(None, rows, wraps=0, right=(1, 2))
     for sentence in report.marked.silences if report.marked is not None else ():
         text += f"{sentence}\n"
     for fault, count in report.fixed.items():
@@ -109,34 +107,30 @@ def findings(counts: Counts) -> str:
 
     if not counts.marked:
         return f"no findings in {counts.pairs:,} {'line' if counts.pairs == 1 else 'lines'}\n"
-    table = _table("FINDING", "LINES", "SHARE", "MEANING", wraps=3, right=(1, 2))
-    pairs = counts.pairs
-    for kind, count in counts.in_order():
-        table.add_row(kind, f"{count:,}", f"{count / pairs:.2%}", KINDS[kind])
-    share = f"{counts.marked / pairs:.2%}"
-    table.add_row("marked", f"{counts.marked:,}", share, "Lines with at least one finding.")
-    table.add_row("all lines", f"{counts.pairs:,}", "", "")
-    return _render(table)
+    counted = [(kind, count, KINDS[kind]) for kind, count in counts.in_order()]
+    counted.append(("marked", counts.marked, "Lines with at least one finding."))
+    rows = [(kind, f"{n:,}", f"{n / counts.pairs:.2%}", meaning) for kind, n, meaning in counted]
+    rows.append(("all lines", f"{counts.pairs:,}", "", ""))
+    return _table(("FINDING", "LINES", "SHARE", "MEANING"), rows, wraps=3, right=(1, 2))
 
 
 def presets() -> str:
     """The configurations that ship with mtkit, with a line about each."""
     from mtkit import config
 
-    table = _table("PRESET", "DESCRIPTION", wraps=1)
-    for name in config.presets():
-        table.add_row(name, _escaped(config.describe_preset(name)))
-    return _render(table)
+    rows = [(name, config.describe_preset(name)) for name in config.presets()]
+    return _table(("PRESET", "DESCRIPTION"), rows, wraps=1)
 
 
 def settings(model: type[Section]) -> str:
     """The settings of a configuration, with their defaults and descriptions."""
     from mtkit.config import setting_fields
 
-    table = _table("KEY", "DEFAULT", "DESCRIPTION", wraps=2)
-    for key, field in setting_fields(model).items():
-        table.add_row(key, json.dumps(field.default), _escaped(field.description or ""))
-    return _render(table)
+    rows = [
+        (key, json.dumps(field.default), field.description or "")
+        for key, field in setting_fields(model).items()
+    ]
+    return _table(("KEY", "DEFAULT", "DESCRIPTION"), rows, wraps=2)
 
 
 def scores(
@@ -219,21 +213,22 @@ def tree_scores(systems: Sequence[tuple[str, Scores, int | None]], *, as_json: b
     """Scores of trees: of all sentences, short ones and S roots; and how many were repaired."""
     signature = systems[0][1].signature
     if as_json:
-        rows = [
+        facts = [
             {"system": name, **_facts(system), **({} if count is None else {"repaired": count})}
             for name, system, count in systems
         ]
-        return _json({"systems": rows, "signature": signature})
+        return _json({"systems": facts, "signature": signature})
     headings = ["SYSTEM", "SENTENCES", "NUMBER", "PRECISION", "RECALL", "F1", "EXACT"]
-    table = _table(*headings, "FAILED", "REPAIRED", wraps=0, right=range(2, 9))
+    headings += ["FAILED", "REPAIRED"]
+    rows: list[list[str]] = []
     for name, system, count in systems:
         of_all = [f"{system.failures:,}", "" if count is None else f"{count:,}"]
         kinds = {"all": system.all, "40 words or less": system.short, "S roots": system.s_roots}
         for kind, part in kinds.items():
             values = (part.precision, part.recall, part.f1, part.exact)
             cells = [kind, f"{part.sentences:,}", *(f"{value:.2f}" for value in values)]
-            table.add_row(*([_escaped(name), *cells, *of_all] if kind == "all" else ["", *cells]))
-    return _render(table) + f"{signature}\n"
+            rows.append([name, *cells, *of_all] if kind == "all" else ["", *cells])
+    return _table(headings, rows, wraps=0, right=range(2, 9)) + f"{signature}\n"
 
 
 def model_scores(translations: Iterable[Translation], *, as_json: bool = False) -> str:
@@ -261,10 +256,8 @@ def alignment_scores(
         return _json({"alignments": [{"file": name, **row} for name, row in named]})
     if len(rows) == 1:
         return "AER {aer:.1f} precision {precision:.1f} recall {recall:.1f}\n".format(**rows[0])
-    table = _table("FILE", "AER", "PRECISION", "RECALL", wraps=0, right=(1, 2, 3))
-    for name, row in named:
-        table.add_row(_escaped(name), *(f"{value:.1f}" for value in row.values()))
-    return _render(table)
+    cells = [(name, *(f"{value:.1f}" for value in row.values())) for name, row in named]
+    return _table(("FILE", "AER", "PRECISION", "RECALL"), cells, wraps=0, right=(1, 2, 3))
 
 
 def _facts(value: Any) -> dict[str, Any]:
@@ -287,13 +280,13 @@ def _table_of_scores(
 ) -> str:
     is_compared = by_metric[0][-1].identical is not None
     more = ["95 % INTERVAL", "P BOOTSTRAP", "P RANDOMISATION"] if is_compared else []
-    headings = [heading for metric in by_metric for heading in (_escaped(metric[0].name), *more)]
+    headings = [heading for metric in by_metric for heading in (metric[0].name, *more)]
     if not is_compared:
         # Behind all scores, whose columns are the same with and without intervals.
         headings += [f"{of[0].name} 95 % INTERVAL" for of in by_metric if of[0].shown_interval]
-    table = _table("SYSTEM", *headings, wraps=0, right=range(1, 1 + len(headings)))
+    rows = []
     for name, *of_system in zip(names, *by_metric, strict=True):
-        cells = []
+        cells = [name]
         for value in of_system:
             cells.append(value.shown(value.value))
             if is_compared:
@@ -302,15 +295,14 @@ def _table_of_scores(
                 cells += ["identical"] * 2 if value.identical else p_values
         if not is_compared:
             cells += [value.shown_interval for value in of_system if value.shown_interval]
-        table.add_row(_escaped(name), *cells)
+        rows.append(cells)
     for group in groups:
-        cells = []
+        cells = [f"mean ± deviation of {', '.join(names[index] for index in group)}"]
         for metric in by_metric:
             center, deviation = map(metric[0].shown, _spread(metric, group).values())
             cells += [f"{center} ± {deviation}", *[""] * len(more)]
-        members = _escaped(", ".join(names[index] for index in group))
-        table.add_row(f"mean ± deviation of {members}", *cells)
-    return _render(table)
+        rows.append(cells)
+    return _table(("SYSTEM", *headings), rows, wraps=0, right=range(1, 1 + len(headings)))
 
 
 def _row(*fields: object) -> str:
@@ -321,36 +313,33 @@ def _json(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
-def _table(*headings: str, wraps: int, right: Container[int] = ()) -> Table:
+def _table(
+    headings: Sequence[str] | None,
+    rows: Sequence[Sequence[str]],
+    *,
+    wraps: int,
+    right: Container[int] = (),
+) -> str:
     """A table of which one column is broken into lines, and numbers are on the right.
 
     If that is the first one, a name, others are broken at spaces, so that no number is cut.
     """
     # On first use, because most results are lines and need no table.
+    from rich.console import Console
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False)
-    for i, heading in enumerate(headings):
+    table = Table(box=None, pad_edge=False, show_header=headings is not None)
+    for i, heading in enumerate(headings or rows[0]):
         table.add_column(
             heading,
             justify="right" if i in right else "left",
             overflow="fold" if i == wraps else "ellipsis",
             no_wrap=i != wraps != 0,
         )
-    return table
-
-
-def _escaped(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)
-
-
-def _render(table: Table) -> str:
-    from rich.console import Console
-
+    for row in rows:
+        table.add_row(*row)
     text = io.StringIO()
     # In a file or pipe a row stays on one line, however long it is.
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 1000
-    Console(file=text, width=width).print(table)
+    Console(file=text, width=width, markup=False, emoji=False).print(table)
     return "".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines())
