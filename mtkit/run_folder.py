@@ -19,6 +19,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -68,22 +69,21 @@ _LOCK = ".lock"
 _TRAIN_AGAIN = "restore the file from a copy, or train again with another --run"
 
 
+@dataclass(eq=False)
 class Run:
-    """A run folder, with its configuration and its manifest."""
+    """A run folder, with its configuration and its manifest.
 
-    def __init__(self, path: Path, config: Config, manifest: RunManifest) -> None:
-        self.path = path
-        self.config = config
-        self.manifest = manifest
-        self._held: FileLock | None = None
+    If it is `held` by a lock, it is written only while it is the folder that was locked.
+    """
 
-    def attach_lock(self, held: FileLock) -> None:
-        """From now on, write only while the folder is the one that was locked."""
-        self._held = held
+    path: Path
+    config: Config
+    manifest: RunManifest
+    held: FileLock | None = None
 
     def check_held(self) -> None:
         """Refuse to write if the locked folder was moved or deleted."""
-        if self._held is not None and not self._held.is_in_place():
+        if self.held is not None and not self.held.is_in_place():
             raise MtkitError(
                 f"{self.path}: the folder or its lock file {_LOCK} was moved or deleted while "
                 "it was trained; nothing more is written there"
@@ -228,12 +228,6 @@ class Run:
             return by_name
         path = Path(os.path.normpath(self.path.resolve() / origin.path))
         return by_name if by_name.exists() and not path.exists() else path
-
-    def with_config(self, config: Config) -> Run:
-        """The same run with another configuration; `write_config` saves it."""
-        run = Run(self.path, config, self.manifest)
-        run._held = self._held
-        return run
 
     def write_config(self) -> None:
         """Save the run's current configuration in its folder."""

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -297,7 +298,7 @@ def test_a_file_in_the_place_of_a_checkpoint_is_refused_with_advice(begun: Path)
     ],
 )
 def test_pruning_keeps_the_newest_every_nth_and_the_best(bleu, keep, every, left, run):
-    run = run.with_config(changed(run.config, "train", keep_checkpoints=keep, keep_every=every))
+    run = replace(run, config=changed(run.config, "train", keep_checkpoints=keep, keep_every=every))
     for step, value in enumerate(bleu, start=1):
         save(run, step, bleu=value)
     prune(run)
@@ -306,7 +307,7 @@ def test_pruning_keeps_the_newest_every_nth_and_the_best(bleu, keep, every, left
 
 @pytest.mark.parametrize(("by", "step"), [("bleu", 2), ("chrf", 1), ("loss", 3)])
 def test_the_best_checkpoint_is_so_by_the_score_that_was_chosen(by: str, step: int, run: Run):
-    run = run.with_config(changed(run.config, "train", best_metric=by))
+    run = replace(run, config=changed(run.config, "train", best_metric=by))
     for number, (bleu, chrf, loss) in enumerate([(1, 9, 3), (5, 2, 3), (3, 3, 1)], start=1):
         state = {"valid_bleu": bleu, "valid_chrf": chrf, "valid_loss": loss}
         run.save(number, weights={"w": torch.ones(1)}, optimizer={}, state=state)

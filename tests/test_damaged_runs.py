@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -87,7 +88,7 @@ run.save(20, weights={{"w": torch.zeros(9)}}, optimizer={{}}, state={{}})
 def test_an_old_checkpoint_that_cannot_be_deleted_is_reported_and_saving_succeeds(
     run, monkeypatch, caplog
 ):
-    run = run.with_config(changed(run.config, "train", keep_checkpoints=1))
+    run = replace(run, config=changed(run.config, "train", keep_checkpoints=1))
     original = shutil.rmtree
 
     def rmtree(path: Path, ignore_errors: bool = False) -> None:

@@ -10,6 +10,7 @@ import logging
 import platform
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -107,7 +108,8 @@ def _run_locked(job: Job, device: torch.device, workers: Workers, held: FileLock
         initial.weights.clear()
     # No worker may write before all workers have looked.
     workers.barrier()
-    folder = existing.with_config(config) if existing else Run(run_path, config, RunManifest())
+    folder = existing or Run(run_path, config, RunManifest())
+    folder = replace(folder, config=config, held=held)
     saved_bytes = trainer.trained.saved_bytes(trainer.optimizer)
     if workers.is_rank_zero:
         _report_start(job, trainer)
@@ -125,8 +127,7 @@ def _run_locked(job: Job, device: torch.device, workers: Workers, held: FileLock
                 warn_of_start(initial, config)
             manifest = _manifest(job)
             folder = Run.create(run_path, config, trainer.vocabularies, manifest=manifest)
-    if held is not None:
-        folder.attach_lock(held)
+            folder.held = held
     if existing is not None:
         if workers.is_rank_zero:
             folder.tokenizers()  # refuses those that nothing could be translated with
@@ -148,7 +149,7 @@ def _run_locked(job: Job, device: torch.device, workers: Workers, held: FileLock
         # Every resume takes the same number.
         known = {"device_batch_tokens": f"auto:{trainer.micro_batches.limit}"}
         settings = folder.config.train.model_copy(update=known)
-        folder = folder.with_config(folder.config.model_copy(update={"train": settings}))
+        folder = replace(folder, config=folder.config.model_copy(update={"train": settings}))
         if workers.is_rank_zero:
             folder.write_config()
     finished = trainer.fit(folder)

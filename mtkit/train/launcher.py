@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -200,7 +200,7 @@ def stop_on_signal(*, quiet: bool) -> Iterator[list[int]]:
     """A list to which the first SIGINT or SIGTERM is appended; the second has its usual effect."""
     received: list[int] = []
 
-    def handle(previous: dict[int, Any], number: int, _: Any) -> None:
+    def handle(number: int, _: Any) -> None:
         received.append(number)
         if not quiet:
             # If the signal comes while a note is written, Python refuses to write another one.
@@ -212,33 +212,25 @@ def stop_on_signal(*, quiet: bool) -> Iterator[list[int]]:
         for signum, handler in previous.items():
             signal.signal(signum, handler)
 
-    with _handled(handle):
+    with _restored(_asking_to_stop()) as previous:
+        for number in previous:
+            signal.signal(number, handle)
         yield received
 
 
 @contextmanager
 def interrupt_on_signal(*, ignores: bool) -> Iterator[None]:
     """SIGINT and SIGTERM raise KeyboardInterrupt, or do nothing if this process `ignores` them."""
-
-    def handle(_previous: dict[int, Any], _number: int, _: Any) -> None:
-        if not ignores:
-            raise KeyboardInterrupt
-
-    with _handled(handle):
+    with _restored(_asking_to_stop()) as previous:
+        for number in previous:
+            signal.signal(number, signal.SIG_IGN if ignores else signal.default_int_handler)
         yield
 
 
-@contextmanager
-def _handled(handle: Callable[[dict[int, Any], int, Any], None]) -> Iterator[None]:
-    """Have `handle` called for the signals that ask to stop, with the previous handlers."""
+def _asking_to_stop() -> tuple[int, ...]:
+    """The signals that ask this thread to stop."""
     # Python handles signals only in the main thread; in others the caller handles them.
     if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+        return ()
     # `launch` sends workers SIGINT to save and stop; SIGTERM keeps its usual effect.
-    numbers = (signal.SIGINT,) if is_launched() else (signal.SIGINT, signal.SIGTERM)
-    with _restored(numbers) as previous:
-        for number in numbers:
-            # A signal may come at once, so this handler already knows the previous ones.
-            signal.signal(number, partial(handle, previous))
-        yield
+    return (signal.SIGINT,) if is_launched() else (signal.SIGINT, signal.SIGTERM)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from threading import Barrier, Condition, Event
+from threading import Barrier, Event
 from typing import TypeVar
 
 import torch
@@ -37,23 +37,32 @@ class GradientThreads:
         self.count = count
         self._parameters = list(parameters)
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="gradients")
-        # How many threads are at work on tasks.
-        self._at_work = 0
-        self._changed = Condition()
         total = torch.get_num_threads()
-        ready = Barrier(count)
 
         def prepare() -> None:
             torch.set_num_threads(max(1, total // count))
             # A thread takes over the common number at its first operation, and starts the other
             # threads of its operations at the first large one.
             torch.zeros(_LARGE).exp()
+
+        try:
+            self._do_on_each(prepare)
+        finally:
+            # The caller's own number, and the common number for threads that start later.
+            torch.set_num_threads(total)
+
+    def _do_on_each(self, work: Callable[[], object]) -> None:
+        """Do some work on each thread, after the tasks that it has begun."""
+        ready = Barrier(self.count)
+
+        def work_and_wait() -> None:
+            work()
             ready.wait()
 
         futures: list[Future[None]] = []
         try:
-            for _ in range(count):
-                futures.append(self._pool.submit(prepare))
+            for _ in range(self.count):
+                futures.append(self._pool.submit(work_and_wait))
             for future in futures:
                 future.result()
         except BaseException:
@@ -61,9 +70,6 @@ class GradientThreads:
             ready.abort()
             wait(futures)
             raise
-        finally:
-            # The caller's own number, and the common number for threads that start later.
-            torch.set_num_threads(total)
 
     def differentiate(self, tasks: Sequence[LossTask[T]]) -> list[T]:
         """Add the gradients of all losses to those of the parameters.
@@ -85,11 +91,9 @@ class GradientThreads:
                 # future, the memory of the failed task would stay until a garbage collection.
                 sums.append(futures.pop(0).result())
         except BaseException:
-            # Ctrl-C too: no thread may be at work after this. A future may be missing in the list,
-            # so threads are counted; those that start later see `stop`.
+            # Ctrl-C too: no thread may be at work after this. A future may be missing in the list.
             stop.set()
-            with self._changed:
-                self._changed.wait_for(lambda: not self._at_work)
+            self._do_on_each(lambda: None)
             futures.clear()
             raise
         results: list[T] = [None] * len(tasks)  # type: ignore[list-item]
@@ -105,7 +109,6 @@ class GradientThreads:
         """The summed gradients of some tasks, and their results; fewer after `stop`."""
         total: GradientList = [None] * len(self._parameters)
         results: list[T] = []
-        self._count_at_work(1)
         try:
             for task in tasks:
                 if stop.is_set():
@@ -121,14 +124,7 @@ class GradientThreads:
             if is_out_of_memory(error):
                 raise MemoryError(str(error)) from error
             raise
-        finally:
-            self._count_at_work(-1)
         return total, results
-
-    def _count_at_work(self, change: int) -> None:
-        with self._changed:
-            self._at_work += change
-            self._changed.notify_all()
 
 
 def _add_to(total: GradientList, gradients: GradientList) -> None:

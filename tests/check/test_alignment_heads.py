@@ -1,5 +1,6 @@
 """The heads that align words, chosen by the lexicon of a run."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -85,7 +86,7 @@ def test_no_heads_are_chosen_without_a_use(run: Run, reason: str, monkeypatch: p
     with Translator.load(run, device="cpu") as translator:
         if reason == "a trained head":
             train = run.config.train.model_copy(update={"guided_alignment": 0.1})
-            run = run.with_config(run.config.model_copy(update={"train": train}))
+            run = replace(run, config=run.config.model_copy(update={"train": train}))
         elif reason == "no known word":
             lexicon = Lexicon({}, {}, {}, {})
         else:

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import types
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -177,8 +178,8 @@ def test_what_a_package_cannot_express_is_refused_in_one_line(tiny_run, uneven, 
     assert "a vocabulary for each side, because a package has one" in refusal(uneven, out)
     assert "a model for parsing, because Argos Translate only" in refusal(parser, out)
     assert "writes a file, whose name must end in .argos" in refusal(tiny_run, tmp_path / "out")
-    short = tiny_run.with_config(
-        changed(tiny_run.config, "model", positions="learned", max_positions=1000)
+    short = replace(
+        tiny_run, config=changed(tiny_run.config, "model", positions="learned", max_positions=1000)
     )
     assert "cannot express model.max_positions 1000: " in refusal(short, out)
     for language, words in (("", "does not say it; give --src-lang"), ("1", "has '1'; give")):

@@ -6,6 +6,7 @@ import math
 import re
 import shutil
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +189,7 @@ def test_the_code_in_a_card_runs_in_the_folder_of_the_export(format, untrained, 
 def test_an_import_of_an_export_translates_as_the_run_does(ending_run: Run, tmp_path: Path):
     decode = {"beam_size": 3, "length_penalty": 1.0, "no_repeat_ngram": 4}
     decode |= {"max_extra_length": 6, "max_source_tokens": 50}
-    run = ending_run.with_config(changed(ending_run.config, "decode", **decode))
+    run = replace(ending_run, config=changed(ending_run.config, "decode", **decode))
     export(run, tmp_path / "out", format="huggingface")
     generation = json.loads((tmp_path / "out" / "generation_config.json").read_text())
     assert generation["num_beams"] == 3
@@ -241,7 +242,9 @@ def test_an_impossible_setting_in_the_record_of_an_export_is_named(untrained: Ru
 
 
 def test_an_exported_run_folder_keeps_how_it_translates(tiny_run: Run, tmp_path: Path):
-    run = tiny_run.with_config(changed(tiny_run.config, "decode", length_penalty=1.0, beam_size=7))
+    run = replace(
+        tiny_run, config=changed(tiny_run.config, "decode", length_penalty=1.0, beam_size=7)
+    )
     export(run, tmp_path / "out", format="safetensors")
     assert Run.open(tmp_path / "out").config.decode == run.config.decode
     assert json.loads((tmp_path / "out" / "export.json").read_text())["decode"] == (

@@ -1,5 +1,6 @@
 """Further validation sets: prepared, measured at every validation, and of no influence."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -218,7 +219,7 @@ def test_the_best_checkpoint_of_a_further_set_is_that_of_the_run_too(watched, tw
     rows = validations(watched)
     for name in ("news", "same"):
         config = changed(watched.config, "train", best_set=name, best_metric="loss")
-        best = watched.with_config(config).best()
+        best = replace(watched, config=config).best()
         losses = {row["step"]: row["valid_also"][name]["loss"] for row in rows}
         saved = {checkpoint.step: losses[checkpoint.step] for checkpoint in watched.checkpoints()}
         assert best.step == min(saved, key=saved.__getitem__)
