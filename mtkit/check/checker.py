@@ -100,7 +100,7 @@ class Checker:
                 findings = [finding for finding in findings if finding.kind != "cut"]
             findings += _of_decoder(decoded)
         if self.alphabet and not self.alphabet.issuperset(src.raw.replace(" ", "")):
-            findings += self._unknown(src)
+            findings += self._unknown(src, tgt)
         confidence = None
         if self.coverage is not None and pair is not None:
             # Of a text that is not a translation at all, more need not be said.
@@ -135,12 +135,18 @@ class Checker:
             confidence = min(confidence, forecast.quality.tenths[0].chrf)
         return confidence
 
-    def _unknown(self, source: Text) -> Iterator[Finding]:
-        """The characters that the vocabulary lacks in its normal form, but for those of tags."""
+    def _unknown(self, source: Text, translation: Text) -> Iterator[Finding]:
+        """The characters that the vocabulary lacks in its normal form, but for those of tags.
+
+        Those that the translation has too are translated, though by somebody else than the model.
+        """
+        copied = set(unicodedata.normalize("NFKC", translation.plain))
         lacking = [
             character
             for character in dict.fromkeys(unicodedata.normalize("NFKC", source.plain))
-            if character not in self.alphabet and unicodedata.category(character)[0] in "LMNPS"
+            if character not in self.alphabet
+            and character not in copied
+            and unicodedata.category(character)[0] in "LMNPS"
         ]
         if lacking:
             start = source.plain.find(lacking[0])

@@ -92,6 +92,9 @@ def test_characters_that_the_vocabulary_lacks_are_named(fitted: Run):
     # NFKC makes it a letter that the vocabulary has.
     kinds = [one.kind for one in checker.check("\uff4fne two", "zwei eins").findings]
     assert "unknown" not in kinds
+    # A translation by somebody else has it.
+    kinds = [one.kind for one in checker.check("one 猫 two", "zwei 猫 eins").findings]
+    assert "unknown" not in kinds
 
 
 def test_characters_in_several_parts_are_known_if_the_whole_is(fitted: Run):
