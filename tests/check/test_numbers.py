@@ -46,6 +46,7 @@ def test_each_kind_of_number_is_read(text: str, values: list[float | str]):
 
 ANSWERED = {
     "equal": {"2 million": "2.000.000", "50 million": "50 Mio."},
+    "listed": {"rooms 10 to 12": "10, 11 und 12", "7-10": "7, 8, 9 und 10"},
     "fractions": {"2½": "2,5", "1/3": "0,33", "2 1/2": "2,5"},
     "times": {"at 7 p.m.": "19 Uhr", "12.01 a.m.": "0:01"},
     "durations": {"1 h 30 min": "90 Minuten", "2 hours 5 min": "125 Min."},
@@ -66,6 +67,25 @@ def test_each_kind_of_answer_is_needed(monkeypatch: pytest.MonkeyPatch):
             patch.setattr(numbers._Pair, name, lambda _: None)
             for english, german in pairs.items():
                 assert any(rest(english, german, "en", "de"))
+
+
+@pytest.mark.parametrize(
+    ("range_", "listed", "is_right"),
+    [
+        ("articles 10 à 12", "10, 11 and 12", True),
+        ("articles 10 au 12", "10, 11 and 12", True),
+        ("artículos 10 a 13", "10, 11, 12 and 13", True),
+        ("články 10 až 12", "10, 11, 12", True),
+        ("第10～12条", "10, 11, 12", True),
+        ("articles 10 à 12", "10, 13 and 12", False),
+        ("articles 10 à 13", "10, 11 and 13", False),
+        ("articles 10 et 12", "10, 11 and 12", False),
+        ("articles 12 à 10", "12, 11 and 10", False),
+    ],
+)
+def test_a_range_may_be_listed_on_the_other_side(range_: str, listed: str, is_right: bool):
+    assert (rest(range_, listed, "fr", "en") == ([], [])) is is_right
+    assert (rest(listed, range_, "en", "fr") == ([], [])) is is_right
 
 
 def test_numbers_of_the_cldr_in_twelve_languages_are_judged_right():

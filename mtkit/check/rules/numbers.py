@@ -62,6 +62,11 @@ _RANGE = re.compile(
     rf"-?[{_SPACES}]?(?:[-–—]|to|and|or|bis|und|oder|à|et|ou)[{_SPACES}]?"
     rf"\d{{1,3}}(?:(?P<thousands>[.,{_SPACES}]000(?!\d))|[.,]\d+)?"
 )
+# Both ends of a range.
+_ENDS = re.compile(
+    rf"(?<!\d)(\d{{1,3}})[{_SPACES}]?"
+    rf"(?:[-–—~～]|to|bis|till?|tot|à|au|al?|do|až|до|по|から|至|到)[{_SPACES}]?(\d{{1,3}})(?!\d)"
+)
 _ROMAN = re.compile(r"\b(?=[IVX]{2})X{0,3}(?:I[XV]|V?I{0,3})(?<=[IVX]{2})(?=(?:er|ème|e)?\b)")
 _HALF = re.compile(rf"[{_SPACES}](?:et demie?|and a half|und eine halbe)\b")
 _DECADE = re.compile(r"['’]?s\b")
@@ -356,6 +361,15 @@ class _Pair:
         """The same value on the other side."""
         self._match(_are_equal)
 
+    def listed(self) -> None:
+        """All numbers between the ends of a range on the other side."""
+        for text, others in zip(self.texts, reversed(self.rest), strict=True):
+            for first, last in _ENDS.findall(text) if others else ():
+                between = range(int(first) + 1, int(last))
+                listed = [n for n in others if not n.readings.isdisjoint(between)]
+                if len(listed) == len(between):
+                    others[:] = [number for number in others if number not in listed]
+
     def fractions(self) -> None:
         """Fractions of one side that are decimals on the other."""
         for text, numbers, others in zip(self.texts, self.rest, reversed(self.rest), strict=True):
@@ -464,8 +478,8 @@ class _Pair:
 
 # How a number may be written on the other side, in this order.
 ANSWERS = (
-    *(_Pair.equal, _Pair.fractions, _Pair.times, _Pair.durations, _Pair.cut_elsewhere),
-    *(_Pair.measures, _Pair.words),
+    *(_Pair.equal, _Pair.listed, _Pair.fractions, _Pair.times, _Pair.durations),
+    *(_Pair.cut_elsewhere, _Pair.measures, _Pair.words),
 )
 
 
