@@ -100,7 +100,7 @@ HOMES = {
     "pyarrow": {"prepare.readers"},
     "huggingface_hub": {"base.hub_client", "prepare.hub", "convert.import_run"},
     "xxhash": {"prepare.filters", "base.files"},
-    "rapidfuzz": {"prepare.near_duplicates"},
+    "rapidfuzz": {"prepare.held_out"},
     "langcodes": {"base.language_id", "base.scripts", "base.text"},
     "language_data": {"base.language_id"},
     "py3langid": {"base.language_id"},

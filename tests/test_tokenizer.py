@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from mtkit.base.errors import MtkitError
 from mtkit.base.invisible import visible
 from mtkit.base.words import WordCounts, count_words
-from mtkit.prepare.cached_encoder import MAX_CACHED, CachedEncoder
+from mtkit.prepare.blocks import MAX_CACHED, CachedEncoder
 from mtkit.tokenizer import ModelType, Tokenizer
 
 # The example of Sennrich et al. 2016, with the counts of their words.

@@ -5,7 +5,12 @@ from .comparison import (
     comparison_page as comparison_page,
     learned_checker as learned_checker,
 )
-from .model.confidence import Forecast as Forecast, Quality as Quality
+from .model.confidence import (
+    FOREIGN as FOREIGN,
+    Forecast as Forecast,
+    Quality as Quality,
+    Verdict as Verdict,
+)
 from .rules.facts import (
     UNDETERMINED as UNDETERMINED,
     PairFacts as PairFacts,
@@ -28,4 +33,3 @@ from .model.run_quality import (
     load_checker as load_checker,
     warn_of_checkpoint as warn_of_checkpoint,
 )
-from .verdict import FOREIGN as FOREIGN, Verdict as Verdict

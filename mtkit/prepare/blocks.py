@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import functools
-import itertools
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, chain, compress, filterfalse, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from mtkit.base.arrays import IntArray
-from mtkit.base.words import count_words
+from mtkit.base.words import ENTRY_BYTES, count_words
 from mtkit.prepare import filters
-from mtkit.prepare.cached_encoder import CachedEncoder
 from mtkit.prepare.link_files import LinkLines, encode_links
 from mtkit.prepare.noise import Noise, NoisyPair
 from mtkit.prepare.source import Block
 from mtkit.prepare.treebank import Linearisation
 from mtkit.prepare_config import PrepareConfig
-from mtkit.tokenizer import Prefixes, Vocabularies
+from mtkit.tokenizer import EOS_ID, Prefixes, Tokenizer, Vocabularies
 
 # The tags that the sources and the targets of some pairs begin with, as they are encoded.
 Tags = tuple[bytes, bytes]
 # Memory for the cache of encoded words of a process.
 _CACHE_BYTES = 32 << 20
+# A "word" of more characters is not cached: in text without spaces it is a whole line, which
+# does not come again, and would displace the words that do.
+MAX_CACHED = 400
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,58 @@ def count_block(
 # Encode
 
 
+class CachedEncoder:
+    """Encodes many lines fast, to the same ids as `Tokenizer.encode`.
+
+    The text between two spaces is encoded once and then cached, in a cache of about `max_bytes`.
+    An id has the type `dtype`, `<u2` or `<u4`.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        *,
+        dtype: np.dtype[np.unsignedinteger[Any]],
+        max_bytes: int = 64 << 20,
+    ) -> None:
+        if len(tokenizer) - 1 > np.iinfo(dtype).max:
+            raise ValueError(f"{len(tokenizer)} pieces do not fit in {dtype}")
+        self._tokenizer = tokenizer
+        self._dtype = dtype
+        self._cuts = tokenizer.cuts_at_spaces
+        self._max_bytes = max_bytes
+        self._ids_of: dict[str, bytes] = {}
+        self._bytes = 0
+
+    def encode(self, lines: Sequence[str]) -> list[bytes]:
+        """The ids of each line, followed by EOS, as bytes."""
+        eos = np.array(EOS_ID, self._dtype).tobytes()
+        if not self._cuts:
+            return [ids + eos for ids in self._encode(lines)]
+        if self._bytes > self._max_bytes:
+            self._ids_of.clear()
+            self._bytes = 0
+        ids_of = self._ids_of
+        rows = [line.split(" ") for line in lines]
+        new = list(dict.fromkeys(filterfalse(ids_of.__contains__, chain.from_iterable(rows))))
+        for word, ids in zip(new, self._encode(new), strict=True):
+            ids_of[word] = ids
+            if len(word) <= MAX_CACHED:
+                self._bytes += sys.getsizeof(word) + sys.getsizeof(ids) + ENTRY_BYTES
+        encoded = [b"".join(map(ids_of.__getitem__, row)) + eos for row in rows]
+        for word in new:
+            if len(word) > MAX_CACHED:
+                del ids_of[word]
+        return encoded
+
+    def _encode(self, texts: Sequence[str]) -> list[bytes]:
+        """The ids of each text, as bytes."""
+        rows = self._tokenizer.encode_batch(texts)
+        flat = np.fromiter(chain.from_iterable(rows), self._dtype).tobytes()
+        ends = accumulate((len(row) * self._dtype.itemsize for row in rows), initial=0)
+        return [flat[start:end] for start, end in pairwise(ends)]
+
+
 class EncodedBlock(NamedTuple):
     """The ids of the kept pairs of a block, their links if there are any, and noise by kind.
 
@@ -137,8 +192,8 @@ class BlockEncoder:
         texts = model_texts(taken(block.pairs, chosen.tolist()), self.linearisation)
         ids, codes[chosen] = self._encode(texts, block)
         is_kept = codes[chosen] == filters.KEPT
-        src, tgt = (list(itertools.compress(side, is_kept)) for side in ids)
-        texts = [list(itertools.compress(side, is_kept)) for side in texts]
+        src, tgt = (list(compress(side, is_kept)) for side in ids)
+        texts = [list(compress(side, is_kept)) for side in texts]
         kept = chosen[is_kept]
         noise: Counter[str] = Counter()
         if self.noise is not None:

@@ -26,18 +26,10 @@ from mtkit.base.processes import malloc_trim, ordered_map
 from mtkit.base.text import encoding_fault
 from mtkit.base.words import WordCounts, count_words
 from mtkit.prepare import blocks, filters, held_out, results
-from mtkit.prepare.cached_encoder import CachedEncoder
 from mtkit.prepare.corpus import Corpus
 from mtkit.prepare.kept_pairs import check_kept_pairs, marked_pairs
 from mtkit.prepare.line_facts import SAMPLED
 from mtkit.prepare.misalignment import WORD_PAIRS, Misalignment, find_misaligned, is_right
-from mtkit.prepare.near_duplicates import (
-    Grams,
-    NearDuplicate,
-    held_out_grams,
-    keep_nearest,
-    near_duplicates,
-)
 from mtkit.prepare.noise import Noise
 from mtkit.prepare.source import INVISIBLE, Block, Source, repaired
 from mtkit.prepare.source_languages import LanguageCheck, findings
@@ -419,7 +411,7 @@ class Passes:
             self._noise,
         )
         # Trees are not compared.
-        grams = None if self._linearisation else held_out_grams(self._sets)
+        grams = None if self._linearisation else held_out.grams_of(self._sets)
         function = functools.partial(_encoded, encoder, grams)
         rest = itertools.islice(self._blocks(check), done.blocks, None)
         total = len(self._records)
@@ -427,7 +419,7 @@ class Passes:
         with _bar("encoding", total=total) as bar:
             bar.update(min(done.blocks * BLOCK, total))
             for block, (encoded, near) in ordered_map(function, rest, workers=self.workers):
-                keep_nearest(done.near, near)
+                held_out.keep_nearest(done.near, near)
                 for kind, count in encoded.noise.items():
                     done.noise[kind] += count
                 self.writer.add_pairs("train", encoded.src, encoded.tgt)
@@ -481,7 +473,7 @@ class Passes:
                     continue
                 # As training pairs, so that both are encoded in the same way.
                 lines = blocks.model_texts(pairs, self._linearisation)
-                encoded = map(CachedEncoder.encode, encoders, lines)
+                encoded = map(blocks.CachedEncoder.encode, encoders, lines)
                 self.writer.add_pairs(
                     split, *blocks.tagged(blocks.as_bytes(prefix, dtype), encoded)
                 )
@@ -536,12 +528,12 @@ class Passes:
 
 
 def _encoded(
-    encoder: blocks.BlockEncoder, grams: list[Grams] | None, block: blocks.PairBlock
-) -> tuple[blocks.EncodedBlock, list[NearDuplicate]]:
+    encoder: blocks.BlockEncoder, grams: list[held_out.Grams] | None, block: blocks.PairBlock
+) -> tuple[blocks.EncodedBlock, list[held_out.NearDuplicate]]:
     """A block encoded, and which held-out pairs its kept pairs are near; in any process."""
     encoded = encoder(block)
     kept = replace(block, codes=encoded.codes)
-    return encoded, [] if grams is None else near_duplicates(grams, kept)
+    return encoded, [] if grams is None else held_out.near_duplicates(grams, kept)
 
 
 def _checksum(block: blocks.PairBlock) -> str:

@@ -8,7 +8,6 @@ corpus, only evenly sampled blocks are counted, and the page says so. The templa
 from __future__ import annotations
 
 import bisect
-import functools
 import itertools
 import operator
 from collections import Counter
@@ -39,11 +38,8 @@ _RATIO_RANKS = (0.01, 0.05, 0.5, 0.95, 0.99)
 # The chart of lengths shows this share of the sentences; a few long ones would make it flat.
 _ON_CHART = 0.995
 _MAX_BARS = 60
-# Values above these limits are reported.
+# A larger share of dropped pairs is reported.
 _MUCH_DROPPED = 0.2
-_MUCH_IN_BYTES = 0.005
-_MUCH_RARE = 0.2
-_UNLIKE = 1.2
 
 
 def write_page(path: Path, data: PreparedData, report: Report) -> None:
@@ -57,17 +53,14 @@ def data_page(data: PreparedData, report: Report) -> str:
     """The page about a finished folder, as HTML in UTF-8."""
     train, valid = (_Counts(data, split) for split in ("train", "valid"))
     src, tgt = train.sides
-    vocabularies = {"source": _Vocabulary(src, src.counts), "target": _Vocabulary(tgt, tgt.counts)}
+    vocabularies = [("source", _uses(src, src.counts)), ("target", _uses(tgt, tgt.counts))]
     if data.tokenizers().is_joint:
-        vocabularies = {"joint": _Vocabulary(src, src.counts + tgt.counts)}
+        vocabularies = [("joint", _uses(src, src.counts + tgt.counts))]
     return render(
         "data.html",
         title=one_line(report.path.resolve().name),
         kind="Prepared data",
-        findings=[
-            *_findings_of_pairs(report),
-            *_findings_of_text(train.sides, valid.sides, vocabularies),
-        ],
+        findings=_findings(report),
         summary=_summary(data, report),
         read=report.pairs["train"],
         kept=report.kept,
@@ -88,7 +81,7 @@ def data_page(data: PreparedData, report: Report) -> str:
             for name, *both in zip(_SIDES, train.sides, valid.sides, strict=True)
             for split, side in zip(("training", "validation"), both, strict=True)
         ],
-        vocabularies=[(name, vocabulary.table()) for name, vocabulary in vocabularies.items()],
+        vocabularies=vocabularies,
     )
 
 
@@ -113,55 +106,41 @@ class _Side:
         self.counts += side.counts(len(self.counts))
         _add_values(self.lengths, side.lengths)
 
-    @property
-    def subwords(self) -> int:
-        """Number of subwords, without EOS."""
-        return int(self.counts.sum()) - self.lengths.total()
-
-    @functools.cached_property
-    def words(self) -> int:
-        """Number of words: subwords that begin one."""
-        pieces = map(self.tokenizer.piece, range(len(self.counts)))
-        return int(self.counts @ np.array([piece.count("▁") for piece in pieces]))
-
-    @property
-    def bytes(self) -> int:
-        """Subwords that are single bytes, of characters that are not in the vocabulary."""
-        return int(self.counts[self.tokenizer.is_fallback].sum())
-
     def table(self) -> dict[str, str]:
+        tokens, sentences = int(self.counts.sum()), self.lengths.total()
+        subwords = tokens - sentences
+        # Each begins with a space.
+        pieces = map(self.tokenizer.piece, range(len(self.counts)))
+        words = int(self.counts @ np.array([piece.count("▁") for piece in pieces]))
+        # Of characters that are not in the vocabulary.
+        single_bytes = int(self.counts[self.tokenizer.is_fallback].sum())
         return {
-            "sentences": f"{self.lengths.total():,}",
-            "words": f"{self.words:,}",
-            "tokens, with the end of each sentence": f"{int(self.counts.sum()):,}",
-            "subwords per word": f"{self.subwords / self.words:.3f}" if self.words else "–",
-            "single bytes among subwords": share(self.bytes, self.subwords),
+            "sentences": f"{sentences:,}",
+            "words": f"{words:,}",
+            "tokens, with the end of each sentence": f"{tokens:,}",
+            "subwords per word": f"{subwords / words:.3f}" if words else "–",
+            "single bytes among subwords": share(single_bytes, subwords),
             "median length in tokens": f"{_quantile(self.lengths, 0.5):,}",
             "95% are not longer than": f"{_quantile(self.lengths, 0.95):,}",
             "longest": f"{max(self.lengths):,}",
         }
 
 
-class _Vocabulary:
+def _uses(side: _Side, uses: IntArray) -> dict[str, str]:
     """How many subwords of a vocabulary are learned, and unused or rare in training.
 
     The others are the special ones and those of single bytes. `uses` (V,) is how often each occurs,
     on both sides together if they share it.
     """
-
-    def __init__(self, side: _Side, uses: IntArray) -> None:
-        learned = uses[UNK_ID + 1 :][~side.tokenizer.is_fallback[UNK_ID + 1 :]]
-        self.size, self.learned = len(uses), len(learned)
-        self.unused = int((learned == 0).sum())
-        self.rare = int((learned < RARE).sum()) - self.unused
-
-    def table(self) -> dict[str, str]:
-        return {
-            "size": f"{self.size:,}",
-            "learned": f"{self.learned:,}",
-            "never used in training": f"{self.unused:,} ({share(self.unused, self.learned)})",
-            f"used 1 to {RARE - 1} times": f"{self.rare:,} ({share(self.rare, self.learned)})",
-        }
+    learned = uses[UNK_ID + 1 :][~side.tokenizer.is_fallback[UNK_ID + 1 :]]
+    unused = int((learned == 0).sum())
+    rare = int((learned < RARE).sum()) - unused
+    return {
+        "size": f"{len(uses):,}",
+        "learned": f"{len(learned):,}",
+        "never used in training": f"{unused:,} ({share(unused, len(learned))})",
+        f"used 1 to {RARE - 1} times": f"{rare:,} ({share(rare, len(learned))})",
+    }
 
 
 class _Counts:
@@ -229,7 +208,7 @@ def _summary(data: PreparedData, report: Report) -> dict[str, str]:
     }
 
 
-def _findings_of_pairs(report: Report) -> list[str]:
+def _findings(report: Report) -> list[str]:
     warnings = [warning if warning.endswith("?") else f"{warning}." for warning in report.warnings]
     read, lost = report.pairs["train"], sum(report.dropped.values())
     if lost > _MUCH_DROPPED * read:
@@ -247,34 +226,6 @@ def _findings_of_pairs(report: Report) -> list[str]:
             f"of the files, {lines:,} lines in all, such as lines {first:,} to {last:,} of "
             f"{file}. These pairs are dropped; to keep them, fix the files."
         )
-    return warnings
-
-
-def _findings_of_text(
-    trains: Sequence[_Side], valids: Sequence[_Side], vocabularies: Mapping[str, _Vocabulary]
-) -> list[str]:
-    warnings = []
-    for name, train, valid in zip(_SIDES, trains, valids, strict=True):
-        of_bytes = train.bytes / max(1, train.subwords)
-        if of_bytes > _MUCH_IN_BYTES:
-            warnings.append(
-                f"{of_bytes:.1%} of the {name} subwords are single bytes, of characters that are "
-                "not in the vocabulary, such as those of another script."
-            )
-        if min(train.words, valid.words):
-            usual, here = (side.subwords / side.words for side in (train, valid))
-            if here > _UNLIKE * usual:
-                warnings.append(
-                    f"A {name} word has {here:.2f} subwords in the validation set and "
-                    f"{usual:.2f} in the training set: the texts are of different kinds."
-                )
-    for name, vocabulary in vocabularies.items():
-        if vocabulary.unused + vocabulary.rare > _MUCH_RARE * vocabulary.learned:
-            warnings.append(
-                f"{vocabulary.unused + vocabulary.rare:,} of the {vocabulary.learned:,} subwords "
-                f"({name}) occur fewer than {RARE} times in training; a smaller vocabulary "
-                "would do."
-            )
     return warnings
 
 

@@ -2,8 +2,15 @@
 
 import pytest
 
-from mtkit.check.model.confidence import FEATURES, Forecast, Quality, Tenth
-from mtkit.check.verdict import FOREIGN, OF_OTHERS, Verdict
+from mtkit.check.model.confidence import (
+    FEATURES,
+    FOREIGN,
+    OF_OTHERS,
+    Forecast,
+    Quality,
+    Tenth,
+    Verdict,
+)
 
 
 def _forecast() -> Forecast:

@@ -13,9 +13,9 @@ from mtkit.base.text import read_lines
 from mtkit.data import NEAR_DUPLICATES, PreparedData
 from mtkit.prepare import Report, prepare_files
 from mtkit.prepare.blocks import PairBlock
-from mtkit.prepare.near_duplicates import (
+from mtkit.prepare.held_out import (
     NearDuplicate,
-    held_out_grams,
+    grams_of,
     keep_nearest,
     near_duplicates,
 )
@@ -96,7 +96,7 @@ def test_in_a_script_without_spaces_characters_are_compared() -> None:
     held_out = train[0].replace("昨天", "今天"), train[1].replace("昨日", "今日")
     pairs, sets = ([[side.encode()] for side in pair] for pair in (train, held_out))
     block = PairBlock(0, 0, np.array([5]), (pairs[0], pairs[1]), None, np.zeros(1, np.uint8))
-    grams = held_out_grams([{"test": (sets[0], sets[1])}])
+    grams = grams_of([{"test": (sets[0], sets[1])}])
     (near,) = near_duplicates(grams, block)
     assert near[:4] == ("test", 1, 0, 5)
 
