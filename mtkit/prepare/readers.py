@@ -23,6 +23,7 @@ from typing import Any
 
 from mtkit.base.errors import MtkitError, one_line, reason_of
 from mtkit.base.files import shareable_name
+from mtkit.base.language_id import find_code
 from mtkit.base.text import (
     COMPRESSIONS,
     OLD_LINE_ENDS,
@@ -244,7 +245,8 @@ class _ParallelFiles(Source):
 
 def _plain_or_compressed(name: str) -> Path | None:
     """The one file of that name; None if there is none."""
-    endings = ["", *COMPRESSIONS, *map(str.upper, COMPRESSIONS)]
+    cases = (itertools.product(*zip(end, end.upper(), strict=True)) for end in COMPRESSIONS)
+    endings = "", *dict.fromkeys("".join(letters) for of_ending in cases for letters in of_ending)
     there = [name + ending for ending in endings if os.path.lexists(name + ending)]
     if len(there) > 1:
         raise MtkitError(f"{' and '.join(there)} both exist; remove one, or name the two files")
@@ -295,8 +297,9 @@ class _Tsv(_BothSides):
         """Whether the first line is a header, the columns of both sides, and how many there are."""
         first = next(_lines(self._path, 1, Reading()), [b""])[0]
         header = [cell.strip().lower() for cell in first.decode(errors="replace").split("\t")]
-        for names in (tuple(map(str.lower, self._languages)), *_SIDES):
-            if all(name in header for name in names):
+        codes = [find_code(code, header) or code.lower() for code in self._languages]
+        for names in (codes, *_SIDES):
+            if all(name in header for name in names) and len({*names}) == 2:
                 for name in names:
                     if header.count(name) > 1:
                         raise MtkitError(

@@ -417,6 +417,27 @@ def test_a_first_line_that_names_both_languages_is_not_a_pair(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
+    "header", ["eng_Latn\tdeu_Latn", "eng\tger", "en-GB\tde-AT", "EN_us\tDEU", "id\ten\tdeu_Latn"]
+)
+def test_a_first_line_names_the_languages_by_codes_of_any_standard(tmp_path: Path, header: str):
+    number = header.count("\t") - 1
+    file = write_lines(tmp_path / "a.tsv", [header.encode(), b"1\t" * number + b"one\teins"])
+    assert pairs_of(source_of(file)) == [(b"one", b"eins")]
+    for pair in ("fra_Latn\tdeu_Latn", "eng\teng_Latn", "English\tGerman", "no\tis"):
+        file = write_lines(tmp_path / "b.tsv", [pair.encode()])
+        assert pairs_of(source_of(file)) == [tuple(pair.encode().split(b"\t"))]
+
+
+@pytest.mark.parametrize("ending", [".GZ", ".gZ", ".Gz"])
+def test_an_ending_may_be_in_capitals(tmp_path: Path, ending: str):
+    for language, text in (("en", b"one\n"), ("de", b"eins\n")):
+        (tmp_path / f"a.{language}{ending}").write_bytes(gzip.compress(text))
+    (tmp_path / f"a.TsV{ending}").write_bytes(gzip.compress(b"one\teins\n"))
+    for name in ("a", f"a.TsV{ending}"):
+        assert pairs_of(source_of(tmp_path / name)) == [(b"one", b"eins")]
+
+
+@pytest.mark.parametrize(
     ("header", "src", "tgt"),
     [("Source\ttarget", 1, 2), ("id\ttgt\t SRC", 3, 2), ("source\ttarget\tde\ten", 4, 3)],
 )
