@@ -171,6 +171,45 @@ def test_another_script_is_found_and_names_in_it_are_not(no_facts: PairFacts):
     assert kinds("Good morning to all.", "Доброе утро всем.", unknown) == set()
 
 
+# The first article of the Universal Declaration of Human Rights, but for the Serbian one in Latin.
+FIRST_ARTICLE = {
+    "ja": "すべての人間は、生まれながらにして自由であり、かつ、尊厳と権利とについて平等である。",
+    "zh": "人人生而自由,在尊严和权利上一律平等。他们赋有理性和良心,并应以兄弟关系的精神相对待。",
+    "ko": "모든 인간은 태어날 때부터 자유로우며 그 존엄과 권리에 있어 동등하다.",
+    "hi": "सभी मनुष्यों को गौरव और अधिकारों के मामले में जन्मजात स्वतन्त्रता और समानता प्राप्त है।",
+    "ur": "تمام انسان آزاد اور حقوق و عزت کے اعتبار سے برابر پیدا ہوئے ہیں۔",
+    "srp_Cyrl": "Сва људска бића рађају се слободна и једнака у достојанству и правима.",
+    "srp_Latn": "Sva ljudska bića rađaju se slobodna i jednaka u dostojanstvu i pravima.",
+    "th": "มนุษย์ทั้งหลายเกิดมามีอิสระและเสมอภาคกันในเกียรติศักดิ์และสิทธิ",
+    "el": "Όλοι οι άνθρωποι γεννιούνται ελεύθεροι και ίσοι στην αξιοπρέπεια και τα δικαιώματα.",
+}
+
+
+@pytest.mark.parametrize("language", FIRST_ARTICLE)
+def test_each_language_is_told_by_its_script_on_both_sides(language: str):
+    english = "All human beings are born free and equal in dignity and rights."
+    for src_lang, tgt_lang in (("en", language), (language, "en")):
+        no_facts = PairFacts.learn([], src_lang=src_lang, tgt_lang=tgt_lang)
+        for written, text in FIRST_ARTICLE.items():
+            pair = (english, text) if tgt_lang == language else (text, english)
+            of_kind = {f.kind for f in findings(*pair, no_facts)} & {"language"}
+            assert of_kind == ({"language"} if written != language else set()), (written, pair)
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("ja", "東京都千代田区永田町一丁目"),
+        ("ja", "日本国憲法第九条"),
+        ("ko", "大韓民國(대한민국)의 首都는 서울이다."),
+        ("zho_Hant", "《となりのトトロ》是宮崎駿導演的動畫電影，由吉卜力工作室製作並於日本上映。"),
+    ],
+)
+def test_names_and_titles_of_another_language_of_east_asia_are_no_fault(language: str, text: str):
+    no_facts = PairFacts.learn([], src_lang="en", tgt_lang=language)
+    assert "language" not in kinds("A name of something in East Asia", text, no_facts)
+
+
 @pytest.mark.parametrize(
     ("language", "source", "translation"),
     [

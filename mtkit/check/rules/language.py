@@ -6,10 +6,33 @@ it is asked.
 
 from __future__ import annotations
 
+import re
+
+from mtkit.base.text import base_language
 from mtkit.check.rules import limits
 
+_HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_KANA = "\u3041-\u3096\u30a1-\u30fa\u31f0-\u31ff\uff66-\uff9d"
+_HANGUL = "\u1100-\u11ff\u3131-\u318e\ua960-\ua97f\uac00-\ud7ff"
+_EAST_ASIAN = re.compile(f"[{_HAN}{_KANA}{_HANGUL}]")
+# What most letters are in these languages, if there are as many, and the least share of them: a
+# Japanese name has no kana, and a Chinese text may name something Japanese.
+_CHINESE = "Chinese characters", re.compile(f"[{_HAN}]"), 6, 0.65
+_OWN = {
+    "ja": ("kana", re.compile(f"[{_KANA}]"), 20, 0.01),
+    "ko": ("Hangul", re.compile(f"[{_HANGUL}]"), 6, 0.25),
+    **dict.fromkeys(("zh", "yue"), _CHINESE),
+}
 # What the identifier calls a text that is in no language.
 _NO_LANGUAGE = "zxx"
+
+
+def other_east_asian(text: str, language: str) -> str:
+    """Why a text in the letters of East Asia is not in this language of it; or nothing."""
+    name, own, least, share = _OWN.get(base_language(language), ("", _EAST_ASIAN, 1, 0.0))
+    letters, count = len(_EAST_ASIAN.findall(text)) if name else 0, len(own.findall(text))
+    is_other = letters >= least and count < share * letters
+    return f"{count} of {letters} letters of East Asia are {name}" if is_other else ""
 
 
 def other_language(text: str, language: str) -> str:

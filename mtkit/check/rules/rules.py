@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from mtkit.base.scripts import script_share
+from mtkit.base.scripts import script_share, script_table
 from mtkit.base.text import base_language
 from mtkit.check.rules import damage, limits, marks
 from mtkit.check.rules.facts import PairFacts, ends_with_mark
 from mtkit.check.rules.findings import Finding
-from mtkit.check.rules.language import other_language
+from mtkit.check.rules.language import other_east_asian, other_language
 from mtkit.check.rules.marks import Text
 from mtkit.check.rules.number_words import single_words
 from mtkit.check.rules.numbers import (
@@ -49,7 +49,7 @@ def findings(src: Text, tgt: Text, facts: PairFacts, *, knows_words: bool = Fals
     copied = list(_copied(src, tgt, facts)) or list(_half_copied(src, tgt, facts))
     result += copied
     if not copied:
-        if src.raw != tgt.raw and not (facts.is_latin and not _NOT_LATIN.search(tgt.plain)):
+        if src.raw != tgt.raw:
             result += _script(src, tgt, facts)
         if not knows_words:
             result += _language(src, tgt, facts)
@@ -233,19 +233,31 @@ def _language(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
             return
 
 
+def _without(names: set[str], text: str) -> str:
+    return _LATIN.sub(lambda word: "" if word[0] in names else word[0], text)
+
+
 def _script(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
-    # Names keep their script.
-    names = {
-        word
-        for word in _LATIN.findall(src.plain)
-        if not word.islower() and word.lower() not in facts.source_only
-    }
-    words = _LATIN.sub(lambda word: "" if word[0] in names else word[0], tgt.plain)
-    letters, share = script_share(words, facts.tgt_lang) or (0, 0.0)
-    least = limits.MIN_CHARACTER_SHARE if facts.is_unspaced else limits.MIN_SCRIPT_SHARE
-    if letters >= limits.MIN_SCRIPT_LETTERS and share < least:
-        reason = f"{share:.0%} of the letters are in a script of {facts.tgt_lang}"
-        yield Finding("language", reason, 0.95)
+    for name, side, other in (("", tgt, src), ("of the source ", src, tgt)):
+        table = script_table(side.language)
+        if table is None or (table[ord("a")] and not _NOT_LATIN.search(side.plain)):
+            continue
+        # Names keep their script, and no word of a source that was copied is a fault of its own.
+        names = {
+            word
+            for word in _LATIN.findall(other.plain)
+            if name or (not word.islower() and word.lower() not in facts.source_only)
+        }
+        words = _without(names, side.plain)
+        letters, share = script_share(words, side.language) or (0, 0.0)
+        is_unspaced = marks.is_unspaced(side.language)
+        least = limits.MIN_CHARACTER_SHARE if is_unspaced else limits.MIN_SCRIPT_SHARE
+        reason = other_east_asian(words, side.language)
+        if letters >= limits.MIN_SCRIPT_LETTERS and share < least:
+            reason = f"{share:.0%} of the letters are in a script of {side.language}"
+        if reason:
+            yield Finding("language", f"{name}{reason}", 0.95)
+            return
 
 
 # ---------------------------------------------------------------------------------------------
