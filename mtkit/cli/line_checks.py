@@ -84,6 +84,30 @@ check_options = shared.together(
 )
 
 
+@dataclass(frozen=True)
+class CheckOptions:
+    """The values of `check_options`."""
+
+    is_checked: bool
+    findings_path: Path | None
+    reject: float | None
+    reject_kinds: frozenset[str]
+    below: float
+    thorough: bool
+
+    def rejects(self, checked: Checked) -> bool:
+        """Whether a line is left empty."""
+        confidence = checked.confidence
+        is_low = self.reject is not None and confidence is not None and confidence < self.reject
+        return is_low or any(finding.kind in self.reject_kinds for finding in checked.findings)
+
+    @property
+    def in_words(self) -> str:
+        """All that the output depends on; a resumed run must have the same."""
+        kinds = f", {' '.join(sorted(self.reject_kinds))}" if self.reject_kinds else ""
+        return f"below {self.reject}{kinds}{', thorough' if self.thorough else ''}"
+
+
 @dataclass
 class LineChecks:
     """Checks the lines that are translated.
@@ -92,13 +116,11 @@ class LineChecks:
     lines were left empty is in `rejected`, and how many of these have a finding.
     """
 
+    options: CheckOptions
     checker: Checker
     counts: Counts
     verdict: Verdict
-    reject: float | None
-    reject_kinds: frozenset[str]
     prober: Prober
-    is_thorough: bool
     table: FindingTable | None = None
     places: Callable[[int], list[str]] | None = None
     rejected: int = 0
@@ -126,7 +148,7 @@ class LineChecks:
                 if self.table is not None:
                     rows = sortable_rows(checked.findings, pair, number=name, order=number)
                     self.table.add(rows)
-            if self._is_rejected(checked):
+            if self.options.rejects(checked):
                 self.rejected += len(names)
                 self.rejected_and_marked += len(names) * bool(checked.findings)
                 translations = [replace(t, text="", parts=()) for t in translations]
@@ -136,37 +158,23 @@ class LineChecks:
     def as_dict(self, index: int) -> dict[str, Any]:
         """The confidence and the findings of a line of the last window, for JSON."""
         checked = self._checked[index]
-        return {**checked.as_dict(), **({"rejected": True} if self._is_rejected(checked) else {})}
-
-    @property
-    def in_words(self) -> str:
-        """All that the output depends on; a resumed run must have the same."""
-        kinds = f", {' '.join(sorted(self.reject_kinds))}" if self.reject_kinds else ""
-        return f"below {self.reject}{kinds}{', thorough' if self.is_thorough else ''}"
-
-    def _is_rejected(self, checked: Checked) -> bool:
-        confidence = checked.confidence
-        is_low = self.reject is not None and confidence is not None and confidence < self.reject
-        return is_low or any(finding.kind in self.reject_kinds for finding in checked.findings)
+        rejected = {"rejected": True} if self.options.rejects(checked) else {}
+        return checked.as_dict() | rejected
 
 
 @contextmanager
 def line_checks(
     runs: Sequence[Run],
     translator: Translator,
+    options: CheckOptions,
     *,
-    reject: float | None,
-    reject_kinds: frozenset[str],
-    below: float,
-    thorough: bool,
-    findings_path: Path | None,
     unit: str = "lines",
     places: Callable[[int], list[str]] | None = None,
 ) -> Iterator[LineChecks]:
     """The checks of a translator; at the end they are reported, and the table is written.
 
     Raises:
-        MtkitError: if the run has no facts for it, or no confidence and `reject` is given.
+        MtkitError: if the run has no facts for it, or no confidence that an option needs.
     """
     from mtkit.check import (
         Counts,
@@ -178,7 +186,7 @@ def line_checks(
         warn_of_checkpoint,
     )
 
-    run, is_ensemble = runs[0], len(runs) > 1
+    run, is_ensemble, thorough = runs[0], len(runs) > 1, options.thorough
     languages = {"src_lang": translator.src_lang, "tgt_lang": translator.tgt_lang}
     checker = load_checker(run, **languages, thorough=thorough and not is_ensemble)
     if is_ensemble:
@@ -188,7 +196,7 @@ def line_checks(
         warn_of_checkpoint(run, fitted_to=checker.fitted_to, used=translator.checkpoint)
         if translator.config.sample or translator.config.mbr_samples:
             log.warning("the confidence was not fitted to samples, so it may be wrong for these")
-    wanting = "--reject" if reject is not None else "--thorough" if thorough else None
+    wanting = "--reject" if options.reject is not None else "--thorough" if thorough else None
     if wanting is not None and checker.forecast is None:
         raise MtkitError(
             f"an ensemble has no confidence, which {wanting} needs"
@@ -196,31 +204,31 @@ def line_checks(
             else f"{run.path}: has no confidence, because it was fitted to too few pairs; "
             f"{wanting} needs it: {fit_command(run, **languages, with_files=True)}"
         )
-    verdict = Verdict(below, checker.thorough if thorough else checker.forecast)
+    verdict = Verdict(options.below, checker.thorough if thorough else checker.forecast)
     with ExitStack() as stack:
         prober = stack.enter_context(
             Prober(translator, checker, with_samples=thorough, of_own=True)
         )
         table = None
-        if findings_path is not None:
-            table = FindingTable(findings_path, line="place" if places else "line")
+        if options.findings_path is not None:
+            table = FindingTable(options.findings_path, line="place" if places else "line")
             stack.enter_context(table)
-        checks = LineChecks(
-            checker, Counts(), verdict, reject, reject_kinds, prober, thorough, table, places
-        )
+        checks = LineChecks(options, checker, Counts(), verdict, prober, table, places)
         yield checks
         if table is not None:
             table.write()
-            log.info("wrote %s", findings_path)
+            log.info("wrote %s", options.findings_path)
     if checker.facts.silence:
         log.info("%s", checker.facts.silence)
     log.info("%s", checks.counts.sentence(unit))
     report_verdict(verdict, unit)
-    if reject is None and not reject_kinds:
+    conditions = []
+    if options.reject is not None:
+        conditions.append(f"confidence below {options.reject:g}")
+    if options.reject_kinds:
+        conditions.append(f"finding {', '.join(sorted(options.reject_kinds))}")
+    if not conditions:
         return
-    conditions = [] if reject is None else [f"confidence below {reject:g}"]
-    if reject_kinds:
-        conditions.append(f"finding {', '.join(sorted(reject_kinds))}")
     count = f"{checks.rejected:,} of {checks.counts.pairs:,} {unit}"
     log.info(
         "%s: %s; %s of these are marked",

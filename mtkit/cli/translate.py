@@ -14,7 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,7 @@ from mtkit.cli.document_lines import (
     in_words,
     report_more,
 )
-from mtkit.cli.line_checks import check_options, line_checks
+from mtkit.cli.line_checks import CheckOptions, check_options, line_checks
 from mtkit.cli.output import (
     Recut,
     Windows,
@@ -57,7 +57,7 @@ sampling_option = shared.option_group("Sampling")
 # Segments of a document are longer than lines, and need more time if they have formats.
 _SAVED_SEGMENTS = 512
 # The options that check translations.
-_CHECKS = ("is_checked", "findings_path", "reject", "reject_kinds", "below", "thorough")
+_CHECKS = tuple(option.name for option in fields(CheckOptions))
 
 
 @shared.command(
@@ -199,12 +199,6 @@ def translate(
     keeps_placeholders: bool,
     prefix_path: Path | None,
     glossary_path: Path | None,
-    is_checked: bool,
-    findings_path: Path | None,
-    reject: float | None,
-    reject_kinds: frozenset[str],
-    below: float,
-    thorough: bool,
     restart: bool,
     tokenized: bool,
     **decode: Any,
@@ -229,6 +223,7 @@ def translate(
         input_path = _input_file(words, input_path)
     shared.keep_few_shapes()
     runs = [shared.open_run(path) for path in run_paths or (None,)]
+    wanted = CheckOptions(**{name: decode.pop(name) for name in _CHECKS})
     options = shared.DecodeOptions.parse(**decode)
     _refuse_useless(runs[0], options)
     _check_task(runs[0])
@@ -248,9 +243,8 @@ def translate(
     others = {name: path for name, path in files.items() if name != "--input"}
     is_document = format_ not in ("text", "html")
     check_output(output_path, others if is_document else files, restart=restart, shard=shard)
-    findings_path = checked_file(
-        "--findings", findings_path, files | {"file of --output": output_path}
-    )
+    files |= {"file of --output": output_path}
+    findings_path = checked_file("--findings", wanted.findings_path, files)
     from mtkit.base.text import decode_lines, open_binary, with_format_noted
     from mtkit.cli.progress import part_with_progress, shown_progress
     from mtkit.translate import IncompleteTranslations
@@ -262,7 +256,7 @@ def translate(
             document = DocumentLines.read(
                 input_path,
                 format_,
-                below=below,
+                below=wanted.below,
                 source=options.others["src_lang"] or of_run.src_lang,
                 target=options.others["tgt_lang"] or of_run.tgt_lang,
                 everything=everything,
@@ -307,11 +301,7 @@ def translate(
                 line_checks(
                     runs,
                     translator,
-                    reject=reject,
-                    reject_kinds=reject_kinds,
-                    below=below,
-                    thorough=thorough,
-                    findings_path=findings_path,
+                    replace(wanted, findings_path=findings_path),
                     unit="lines" if format_ == "text" else "segments",
                     places=places,
                 )
@@ -579,7 +569,7 @@ class _LineTranslator:
             "--placeholders": str(self.keeps_placeholders),
             "--target-prefix": prefixes,
             "--glossary": "none" if glossary is None else glossary.digest,
-            **({} if self.checks is None else {"--check": self.checks.in_words}),
+            **({} if self.checks is None else {"--check": self.checks.options.in_words}),
             **({} if shard is None else {"--shard": "{}/{}".format(*shard)}),
         }
 
