@@ -14,7 +14,6 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
-import html
 import io
 import itertools
 import json
@@ -75,11 +74,6 @@ def rendered(
 def render_card(**values: Any) -> str:
     """The card of a model, as Markdown in UTF-8, from the variables of its template."""
     return _environment().get_template("card.md").render(**values)
-
-
-def escaped(text: str) -> str:
-    """Text for an element or an attribute of a page or an SVG."""
-    return html.escape(printable(text))
 
 
 @functools.cache

@@ -13,13 +13,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mtkit.base.html import render
-from mtkit.inspect.figures import COLORS, label, tree_figure
 from mtkit.inspect.inspection import FloatArray, Inspection, Stack
+from mtkit.parsing import Tree
 
 # A page shows at most this number of subwords of a line; more could not be told apart.
 MAX_SUBWORDS = 60
 # The position encoding is shown in at most this number of columns.
 _MAX_DIMENSIONS = 256
+
+# Before a subword that continues a word.
+_CONTINUED = "\u2027"
+
+# Okabe and Ito's colours, which differ for every kind of colour vision, and four more for models
+# with many heads; after twelve heads they begin again.
+COLORS = (
+    *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d00", "#666666"),
+    *("#7b3294", "#a6611a", "#01665e", "#b2182b"),
+)
 
 TITLES = {
     "encoder": "Encoder self-attention",
@@ -66,7 +76,7 @@ def inspection_page(inspection: Inspection, *, run: str, checkpoint: str) -> str
                 "columns": _few_columns(positions).shape[1],
             },
         },
-        tree=None if inspection.tree is None else tree_figure(inspection.tree),
+        tree=None if inspection.tree is None else _boxes(inspection.tree),
         predictions=inspection.predictions[:most],
         label=label,
         # Of each layer the entropy and the size of each head.
@@ -82,6 +92,25 @@ def inspection_page(inspection: Inspection, *, run: str, checkpoint: str) -> str
 def index_page(entries: Sequence[PageEntry], *, run: str) -> str:
     """A page with a link to the page of each sentence."""
     return render("inspection_index.html", title=run, kind="Attention", entries=entries)
+
+
+def label(subword: str) -> str:
+    """A subword as pictures show it: a dot before it if it continues a word, no sign of a space."""
+    if subword.startswith("▁"):
+        return subword[1:] or "▁"
+    return f"{_CONTINUED}{subword}" if subword[:1].isalnum() else subword
+
+
+def _boxes(tree: Tree) -> list[tuple[str, int, range]]:
+    """The texts of a grid with the row and the columns of each, from 1: phrases, then words."""
+    depths, boxes = [1] * len(tree.words), []
+    # A phrase comes before those within it.
+    for name, start, end in tree.phrases:
+        boxes.append((name, depths[start], range(start + 1, end + 1)))
+        depths[start:end] = [depths[start] + 1] * (end - start)
+    bottom = max(depths)
+    words = enumerate(tree.words, start=1)
+    return boxes + [(word, bottom, range(number, number + 1)) for number, word in words]
 
 
 def _alignment(inspection: Inspection, most: int) -> dict[str, Any]:

@@ -25,9 +25,8 @@ from mtkit.inspect import (
     inspect_pair,
     inspection_page,
 )
-from mtkit.inspect.figures import COLORS
 from mtkit.inspect.inspection import Prediction, Stack, StackName
-from mtkit.inspect.page import MAX_SUBWORDS
+from mtkit.inspect.page import COLORS, MAX_SUBWORDS
 from mtkit.run_folder import Run
 from mtkit.translate import Translator
 

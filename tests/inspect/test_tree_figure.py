@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
 from collections.abc import Iterator
-from xml.etree import ElementTree
 
 import pytest
 from support.browsed import well_formed
@@ -12,12 +13,10 @@ from support.command_line import Place
 
 from mtkit.base.errors import MtkitError
 from mtkit.inspect import inspect_pair, inspection_page
-from mtkit.inspect.figures import tree_figure
 from mtkit.parsing.trees import Tree, parse_trees
 from mtkit.run_folder import Run
 from mtkit.translate import Translator
 
-SVG = "{http://www.w3.org/2000/svg}"
 GIVEN = "(S (NP (DT the) (NN dog)) (VP (VBZ sleeps)) (. .))"
 
 
@@ -32,32 +31,28 @@ def translator(parser: Run) -> Iterator[Translator]:
         yield loaded
 
 
-def test_a_tree_has_its_words_in_a_row_and_each_phrase_above_its_parts():
-    figure = ElementTree.fromstring(tree_figure(tree(GIVEN)))
-    places = {
-        text.text: (float(text.attrib["x"]), float(text.attrib["y"]))
-        for text in figure.iter(f"{SVG}text")
+def drawn(page: str) -> dict[str, tuple[int, ...]]:
+    """The texts of the tree on a page: row, first column, and the column behind the last."""
+    boxes = [box for box in well_formed(page).all("bdi") if "style" in box["attrs"]]
+    return {
+        box["text"]: tuple(map(int, re.findall(r"\d+", box["attrs"]["style"]))) for box in boxes
     }
-    assert set(places) == {"S", "NP", "VP", "the", "dog", "sleeps", "."}
-    words = [places[word] for word in ("the", "dog", "sleeps", ".")]
-    assert words == sorted(words)
-    assert len({y for _, y in words}) == 1
-    assert places["S"][1] < places["NP"][1] == places["VP"][1] < words[0][1]
-    # A phrase is in the middle of its parts.
-    assert places["NP"][0] == pytest.approx((places["the"][0] + places["dog"][0]) / 2, abs=0.1)
-    assert places["VP"][0] == places["sleeps"][0]
-    lines = {
-        (float(line.attrib["x1"]), float(line.attrib["x2"])) for line in figure.iter(f"{SVG}line")
-    }
-    parents = {"NP": "S", "VP": "S", ".": "S", "the": "NP", "dog": "NP", "sleeps": "VP"}
-    assert lines == {(places[above][0], places[part][0]) for part, above in parents.items()}
 
 
-def test_labels_and_words_are_escaped_and_a_single_word_is_a_tree():
-    figure = tree_figure(Tree(("<b>", "&"), ("X", "X"), tree("(S (X a) (X b))").phrases))
-    assert "&lt;b&gt;" in figure
-    ElementTree.fromstring(figure)
-    assert "word" in tree_figure(tree("(NN word)"))
+def test_a_tree_has_its_words_in_a_row_and_each_phrase_above_its_parts(translator: Translator):
+    found = inspect_pair(translator, "the dog sleeps.", GIVEN)
+    phrases = {"S": (1, 1, 5), "NP": (2, 1, 3), "VP": (2, 3, 4)}
+    words = {"the": (3, 1, 2), "dog": (3, 2, 3), "sleeps": (3, 3, 4), ".": (3, 4, 5)}
+    assert drawn(inspection_page(found, run="runs/x", checkpoint="step 1")) == phrases | words
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("(S (X <b>) (X &))", ["S", "<b>", "&"]), (f"(X {'w' * 25})", [f"{'w' * 23}…"])],
+)
+def test_words_are_escaped_and_cut_and_a_single_word_is_a_tree(translator, text, shown):
+    found = dataclasses.replace(inspect_pair(translator, "the dog"), tree=tree(text))
+    assert list(drawn(inspection_page(found, run="runs/x", checkpoint="step 1"))) == shown
 
 
 def test_the_page_of_a_parser_shows_the_tree_above_the_attention(translator: Translator):
