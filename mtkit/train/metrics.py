@@ -9,7 +9,8 @@ import logging
 import os
 import struct
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from typing import Any
@@ -81,7 +82,8 @@ class MetricsLogger:
         if not self.active:
             return
         self._rows.append(dict(row))
-        self._attempt(lambda: append_row(self.run, METRICS, row))
+        with self._errors_noted():
+            append_row(self.run, METRICS, row)
         kind = "valid" if "valid_loss" in row else "train"
         scalars = {
             f"{kind}/{key.removeprefix('valid_')}": row[key]
@@ -107,7 +109,8 @@ class MetricsLogger:
         row: dict[str, Any] = {"step": step, "samples": samples}
         if intervals := validation.all_intervals():
             row["intervals"] = intervals
-        self._attempt(lambda: append_row(self.run, SAMPLES, row))
+        with self._errors_noted():
+            append_row(self.run, SAMPLES, row)
 
     def initial(self) -> Mapping[str, Any]:
         """The row of the validation at step 0, which only fine-tuning has; else an empty one."""
@@ -127,8 +130,7 @@ class MetricsLogger:
         if not self.active:
             return
         began, now = self.clock(), datetime.now().astimezone()
-
-        def write() -> None:
+        with self._errors_noted():
             summary, best_step = self.summary()
             facts = RunFacts(
                 name=self.run.name,
@@ -147,42 +149,36 @@ class MetricsLogger:
             path = self.run.path / PAGE
             with naming_file(path):
                 write_whole(path, page)
-
-        self._attempt(write)
         self._written = self.clock()
         self._took = self._written - began
 
     def _write_events(self, *events: Mapping[str, Any]) -> None:
         """Write events for TensorBoard, unless that has failed before."""
-        if self._board is None:
+        name = self._board
+        if name is None:
             return
         content = b"".join(_record(event) for event in events)
-        folder = self.run.path / BOARD
-        path = folder / self._board
-
-        def write() -> None:
+        path = self.run.path / BOARD / name
+        # TensorBoard cannot read beyond an event that was only partly written.
+        self._board = None
+        with self._errors_noted(), naming_file(path):
             self.run.check_held()
-            with naming_file(path):
-                folder.mkdir(exist_ok=True)
-                with path.open("ab") as file:
-                    file.write(content)
+            path.parent.mkdir(exist_ok=True)
+            with path.open("ab") as file:
+                file.write(content)
+            self._board = name
 
-        if not self._attempt(write):
-            # TensorBoard cannot read beyond an event that was only partly written.
-            self._board = None
-
-    def _attempt(self, write: Callable[[], object]) -> bool:
-        """Whether writing succeeded."""
+    @contextmanager
+    def _errors_noted(self) -> Iterator[None]:
+        """Within it, an error of writing ends the block; the first one is a warning."""
         try:
-            write()
+            yield
         # A library that is loaded for the page can be missing, or not fit in memory.
         except (MtkitError, OSError, ImportError, MemoryError) as error:
             if not self._failed:
                 reason = reason_of(error) or "out of memory"
                 log.warning("%s; training continues, the metrics will have gaps", reason)
             self._failed = True
-            return False
-        return True
 
 
 def _confidence(run: Run) -> list[tuple[str, Quality]]:
