@@ -306,14 +306,6 @@ def test_another_epoch_has_another_order_and_other_neighbours():
     assert {tuple(sorted(b)) for b in first} != {tuple(sorted(b)) for b in second}
 
 
-def test_batches_are_not_taken_in_the_order_of_their_length():
-    pairs = random_pairs(300)
-    batches = epoch_of(TokenBatches(pairs, budget=120, seed=1))
-    widths = [pairs.src.lengths[batch].max() for batch in batches]
-    rises = sum(a < b for a, b in itertools.pairwise(widths))
-    assert 0.2 < rises / len(widths) < 0.8
-
-
 @pytest.mark.parametrize("sources", [[], [(20, 1.7), (40, 0.6)]])
 @pytest.mark.parametrize("per_update", [1, 3])
 def test_a_stream_resumes_exactly_wherever_it_was_stopped(
@@ -349,13 +341,6 @@ def test_the_largest_part_is_the_largest_of_the_epoch(parts: int):
     largest = batches.largest(parts)
     epoch = [np.array(batch) for batch in epoch_of(batches)]
     assert slots(largest) == max(map(slots, split(epoch, parts)))
-
-
-def test_looking_at_the_largest_batch_does_not_move_the_stream():
-    pairs = random_pairs(150)
-    looked, plain = (TokenBatches(pairs, budget=120, seed=1) for _ in range(2))
-    looked.largest()
-    assert take(looked, 20) == take(plain, 20)
 
 
 def test_every_id_is_counted():

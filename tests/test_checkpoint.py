@@ -95,18 +95,6 @@ def test_saving_a_step_again_replaces_it(run: Run):
     assert found.load_weights()["w"].unique().tolist() == [2.0]
 
 
-def test_the_average_is_the_mean_worked_by_hand():
-    sets = [
-        {"a": torch.tensor([1.0, 2.0]), "b": torch.tensor([[0.5]])},
-        {"a": torch.tensor([3.0, -2.0]), "b": torch.tensor([[1.0]])},
-        {"a": torch.tensor([5.0, 3.0]), "b": torch.tensor([[0.0]])},
-    ]
-    result = average([lambda one=one: one for one in sets])
-    assert result["a"].tolist() == [3.0, 1.0]
-    assert result["b"].tolist() == [[0.5]]
-    assert result["a"].dtype == torch.float32
-
-
 def test_averaging_loses_no_digits():
     # In float32, 1 + 2^-24 is 1: summed there, the small ones would vanish.
     small = 2.0**-24

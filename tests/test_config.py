@@ -67,13 +67,9 @@ MISTAKES: dict[str, tuple[str, ...]] = {
         for text, shown in {
             "fast": "'fast'",
             "0": "0",
-            "-1": "-1",
             "1.5": "1.5",
             "true": "True",
             "auto:0": "'auto:0'",
-            "auto:": "'auto:'",
-            "AUTO": "'AUTO'",
-            "[1]": "[1]",
             "'8'": "'8'",
             f"{10**18 + 1}": f"{10**18 + 1}",
         }.items()
@@ -82,6 +78,13 @@ MISTAKES: dict[str, tuple[str, ...]] = {
     "yes for true": ("train: {compile: yes}", "train.compile", "'yes'"),
     "true for a language": ("data: {tgt_lang: true}", "data.tgt_lang", "True"),
     "heads that do not divide": ("model: {n_heads: 7}", "model.n_heads", "7", "512"),
+    **{
+        f"{width} of narrow attention": (
+            f"model: {{narrow_attention: true, {width}}}",
+            "narrow_attention: needs keys and values of d_model / n",
+        )
+        for width in ("d_k: 32", "d_v: 32", "n_heads: 3, d_k: 170")
+    },
     "odd width": ("model: {d_model: 9, n_heads: 1}", "model.d_model", "multiple of 2", "9"),
     "no heat": ("decode: {sample: true, temperature: 0}", "decode.temperature", "0.001"),
     "all of nothing": ("decode: {sample: true, top_p: 0.0}", "decode.top_p", "than 0"),
@@ -189,10 +192,6 @@ def test_a_number_is_read_as_the_core_schema_of_yaml_says(
         assert getattr(config.train, key) == number
 
 
-def test_a_fraction_may_be_negative():
-    assert load_config("base", ["decode.length_penalty=-1.5"]).decode.length_penalty == -1.5
-
-
 @pytest.mark.parametrize(
     "written",
     ["1:30", "1_000", "0b1", "1e", "0o8", "0xg", "2024-01-01", "=", "<<", "yes", "No", "off", "y"],
@@ -276,11 +275,6 @@ def test_a_file_that_is_not_text_is_refused_by_name(tmp_path: Path):
     file.write_bytes(b"model: {d_ff: 64} # caf\xe9\n")
     with pytest.raises(MtkitError, match=r"my\.yaml"):
         load_config(str(file))
-
-
-def test_a_folder_is_not_a_configuration(tmp_path: Path):
-    with pytest.raises(MtkitError):
-        load_config(str(tmp_path))
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "model:\n", "model:\n  # d_ff: 64\n"])
@@ -409,13 +403,6 @@ def test_no_positions_differs_from_base_in_its_positions_and_its_averaging():
         "model.positions (sinusoidal became none)",
         "decode.average_checkpoints (5 became 1)",
     ]
-
-
-@pytest.mark.parametrize("widths", [{"d_k": 32}, {"d_v": 32}, {"n_heads": 3, "d_k": 170}])
-def test_narrow_attention_refuses_heads_that_are_not_a_part_of_the_model(widths: dict[str, int]):
-    overrides = [f"model.{key}={value}" for key, value in widths.items()]
-    with pytest.raises(MtkitError, match=r"narrow_attention: needs keys and values of d_model / n"):
-        load_config("base", ["model.narrow_attention=true", *overrides])
 
 
 def test_differences_are_written_as_in_yaml():

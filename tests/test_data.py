@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from support.runs import contents
 
 from mtkit.base.errors import MtkitError
-from mtkit.base.files import sha256_of
 from mtkit.base.text import decode_lines, read_lines, zstd
 from mtkit.data import PreparedData, find_data
 from mtkit.prepare.writer import PreparedWriter, create_prepared
@@ -162,13 +161,6 @@ def test_a_missing_file_is_an_error_that_names_it(suffix: str, tmp_path: Path):
 def test_a_folder_is_not_a_text_file(tmp_path: Path):
     with pytest.raises(MtkitError, match="directory"):
         list(read_lines(tmp_path))
-
-
-def test_the_checksum_is_that_of_the_bytes(tmp_path: Path):
-    file = tmp_path / "abc"
-    file.write_bytes(b"abc")
-    # The example of FIPS 180-2.
-    assert sha256_of(file) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 
 
 class FakeTokenizer:
