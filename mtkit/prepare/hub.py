@@ -13,7 +13,7 @@ import logging
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,13 +36,14 @@ _OWN_FILES = "or prepare your own files with --train and --valid"
 class _HubSplit(Source):
     """The pairs of one split, in the order of the repository.
 
-    `rows` is a `datasets.Dataset` with the columns src and tgt, `origin` says where it is from.
+    `rows` is a `datasets.Dataset` with the columns of both sides, `origin` says where it is from.
     """
 
-    def __init__(self, name: str, rows: Any, origin: dict[str, Any]) -> None:
+    def __init__(
+        self, name: str, rows: Any, columns: Sequence[str], origin: dict[str, Any]
+    ) -> None:
         super().__init__(name)
-        self._rows = rows
-        self._origin = origin
+        self._rows, self._columns, self._origin = rows, columns, origin
 
     def _read(self, size: int, reading: Reading) -> Iterator[Block]:
         return regrouped(self._batches(reading), size)
@@ -52,7 +53,7 @@ class _HubSplit(Source):
         for table in self._rows.with_format("arrow").iter(batch_size=_BATCH_ROWS):
             done += table.num_rows
             reading.share = done / self._rows.num_rows
-            yield arrow_block(table, ("src", "tgt"), reading.found)
+            yield arrow_block(table, self._columns, reading.found)
 
     def _place(self) -> dict[str, Any]:
         return {"kind": "hub", **self._origin}
@@ -217,9 +218,6 @@ def _split(builder: Any, wanted: _Wanted, name: str) -> Source:
             break
     else:
         raise _lacks(wanted, f"text column '{missing[0]}' in '{name}'", texts)
-    rows = rows.select_columns(columns).rename_columns(
-        dict(zip(columns, ("src", "tgt"), strict=True))
-    )
     config = f" {wanted.config}" if len(wanted.splits) == 1 and wanted.config else ""
     origin = {
         "repository": wanted.repository,
@@ -227,7 +225,8 @@ def _split(builder: Any, wanted: _Wanted, name: str) -> Source:
         "split": name,
         "revision": builder.hash,
     }
-    return _HubSplit(f"{wanted.repository}{config} {name}", rows, origin)
+    rows = rows.select_columns(columns)
+    return _HubSplit(f"{wanted.repository}{config} {name}", rows, columns, origin)
 
 
 def _lacks(wanted: _Wanted, what: str, there: Iterable[str]) -> MtkitError:

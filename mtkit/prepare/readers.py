@@ -257,13 +257,7 @@ def _plain_or_compressed(name: str) -> Path | None:
 # One file with both sides
 
 
-class _BothSides(FileSource):
-    def __init__(self, path: Path, languages: tuple[str, str]) -> None:
-        super().__init__(path)
-        self._languages = languages
-
-
-class _Tsv(_BothSides):
+class _Tsv(FileSource):
     kind, unit = "tsv", "line"
 
     def __init__(self, path: Path, languages: tuple[str, str]) -> None:
@@ -309,7 +303,7 @@ class _Tsv(_BothSides):
         return False, [0, 1], 2
 
 
-class _JsonLines(_BothSides):
+class _JsonLines(FileSource):
     kind, unit, is_escaped = "jsonl", "line", True
 
     def _read(self, size: int, reading: Reading) -> Iterator[Block]:
@@ -365,7 +359,7 @@ class _JsonLines(_BothSides):
         return sides
 
 
-class _Parquet(_BothSides):
+class _Parquet(FileSource):
     kind = "parquet"
 
     def __init__(self, path: Path, languages: tuple[str, str]) -> None:
@@ -437,7 +431,7 @@ def _is_text(kind: Any) -> bool:
 # Translation memory
 
 
-class _Tmx(_BothSides):
+class _Tmx(FileSource):
     """TMX 1.4b (Localization Industry Standards Association, 2005) and earlier versions."""
 
     kind, unit = "tmx", "unit"

@@ -142,11 +142,12 @@ class FileSource(Source):
 
     kind: str
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, languages: tuple[str, str] = ("", "")) -> None:
         check_file(path)
         super().__init__(str(path))
         self.files = (path,)
         self._path = path
+        self._languages = languages
 
     def _place(self) -> dict[str, Any]:
         sha256 = file_sha256(self._path)

@@ -105,9 +105,7 @@ class ExistingVocabularies:
         manifest = read_record(path / _MANIFEST, _Origin, advice=_ADVICE)
         origin = manifest.data or manifest
         if origin.task != corpus.task:
-            raise MtkitError(
-                f"{path}: its tokenizer is for {origin.task}, not for {corpus.task}; {_ADVICE}"
-            )
+            raise _unsuited(path, f"is for {origin.task}, not for {corpus.task}")
         is_joint = VOCABULARY_FILES.joint in manifest.files
         names = VOCABULARY_FILES.used(is_joint=is_joint)
         checksums = {name: sha256_of(path / name) for name in names}
@@ -121,20 +119,20 @@ class ExistingVocabularies:
         vocabularies = Vocabularies.load(path, is_joint=is_joint)
         tags = vocabularies.src.language_tags
         if corpus.is_multilingual and not tags:
-            raise MtkitError(
-                f"{path}: its tokenizer has no language tags, which a multilingual model needs; "
-                f"{_ADVICE}, or one direction instead of directions"
+            raise _unsuited(
+                path,
+                "has no language tags, which a multilingual model needs",
+                f"{_ADVICE}, or one direction instead of directions",
             )
         if tags and not corpus.is_multilingual:
-            raise MtkitError(
-                f"{path}: its tokenizer is for a multilingual model, with tags for "
-                f"{', '.join(sorted(tags))}; describe the text in a corpus file, under directions"
+            raise _unsuited(
+                path,
+                f"is for a multilingual model, with tags for {', '.join(sorted(tags))}",
+                "describe the text in a corpus file, under directions",
             )
         if tags and corpus.tags not in (None, vocabularies.src.scheme):
-            raise MtkitError(
-                f"{path}: its tokenizer has tags: {vocabularies.src.scheme}, not {corpus.tags}; "
-                f"leave tags out, or {_ADVICE}"
-            )
+            has = f"has tags: {vocabularies.src.scheme}, not {corpus.tags}"
+            raise _unsuited(path, has, f"leave tags out, or {_ADVICE}")
         added = _added_languages(path, added_languages, corpus, tags)
         if added:
             vocabularies = _with_tags(vocabularies, added)
@@ -151,24 +149,20 @@ class ExistingVocabularies:
             vocabularies = Vocabularies(vocabularies.tgt, vocabularies.src)
         for tag in corpus.corpus_tags:
             if tag not in (known := vocabularies.src.corpus_tags):
-                has = ", ".join(sorted(known)) or "none"
-                raise MtkitError(
-                    f"{path}: its tokenizer has no tag {tag} (its tags: {has}); remove the tag, or "
-                    f"{_ADVICE}"
-                )
-        kind = "prepared folder" if manifest.data is None else "run folder"
+                has = f"has no tag {tag} (its tags: {', '.join(sorted(known)) or 'none'})"
+                raise _unsuited(path, has, f"remove the tag, or {_ADVICE}")
+        log.info("using the subwords of %s%s", path, ", sides exchanged" if reverse else "")
         entry: dict[str, Any] = {
-            "kind": kind,
+            "kind": "prepared folder" if manifest.data is None else "run folder",
             "path": encodable(shareable_name(path)),
             "files": checksums,
+            # Data for a run may be prepared from other data for it.
+            "added_languages": manifest.tokenizer_from.get("added_languages", {}) | added,
+            "adds_characters": adds_characters,
+            "reversed": reverse,
         }
-        # Data for a run may be prepared from other data for it.
-        if added := manifest.tokenizer_from.get("added_languages", {}) | added:
-            entry["added_languages"] = added
-        if adds_characters:
-            entry["adds_characters"] = True
-        log.info("using the subwords of %s%s", path, ", sides exchanged" if reverse else "")
-        return cls(path, corpus.task, vocabularies, entry | ({"reversed": True} if reverse else {}))
+        given = {key: value for key, value in entry.items() if value}
+        return cls(path, corpus.task, vocabularies, given)
 
     @property
     def adds_characters(self) -> bool:
@@ -255,10 +249,9 @@ class ExistingVocabularies:
                 advice = _ADVICE
                 if self.task == "translation" and not self.adds_characters:
                     advice = f"add its characters (--add-characters), or {_ADVICE}"
-                raise MtkitError(
-                    f"{self.path}: its tokenizer does not suit the {side} side of {where}: "
-                    f"{unseen / total:.0%} of the {what}; {advice}"
-                )
+                share = f"{unseen / total:.0%} of the {what}"
+                why = f"does not suit the {side} side of {where}: {share}"
+                raise _unsuited(self.path, why, advice)
 
 
 def settings_of(vocabularies: Vocabularies) -> dict[str, Any]:
@@ -338,10 +331,10 @@ def _check_tags(
             for code in (src_lang, tgt_lang):
                 if code not in known and (same := find_code(code, known | tags.keys())):
                     raise MtkitError(f"{path}: has {same}; write {same} and not {code}")
-            raise MtkitError(
-                f"{path}: its tokenizer was learned for {listed(sorted(known | tags.keys()))}, "
-                f"with tags for {listed(sorted(tags))}, not for {src_lang} to {tgt_lang}; "
-                f"{_ADVICE}"
+            raise _unsuited(
+                path,
+                f"was learned for {listed(sorted(known | tags.keys()))}, with tags for "
+                f"{listed(sorted(tags))}, not for {src_lang} to {tgt_lang}",
             )
 
 
@@ -359,7 +352,11 @@ def _is_reverse(
     if not is_joint and ours in (theirs, theirs[::-1]):
         return ours != theirs
     between = "and" if is_joint else "to"
-    raise MtkitError(
-        f"{path}: its tokenizer was learned for {has[0]} {between} {has[1]}, not for "
-        f"{wanted[0]} to {wanted[1]}; {_ADVICE}"
+    raise _unsuited(
+        path,
+        f"was learned for {has[0]} {between} {has[1]}, not for {wanted[0]} to {wanted[1]}",
     )
+
+
+def _unsuited(path: Path, why: str, advice: str = _ADVICE) -> MtkitError:
+    return MtkitError(f"{path}: its tokenizer {why}; {advice}")

@@ -114,7 +114,8 @@ def place_in(folder: Path, pairs: list[Pair], kind: str) -> tuple[Source, Callab
         return memory("some", here), lambda new: here.__setitem__(slice(None), new)
     if kind == "hub":
         rows = Rows(pairs)
-        return hub._HubSplit("some/where train", rows, {}), lambda new: setattr(rows, "pairs", new)
+        source = hub._HubSplit("some/where train", rows, ("src", "tgt"), {})
+        return source, lambda new: setattr(rows, "pairs", new)
     name, write = FILES[kind]
     write(folder, pairs)
 
