@@ -44,7 +44,7 @@ from mtkit.align.links import (
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import Record, read_record, write_record
 from mtkit.batch_plan import plan_batches
-from mtkit.config import DecodeConfig, ModelConfig
+from mtkit.config import ModelConfig
 from mtkit.run_folder import ALIGNMENT, Run
 from mtkit.tokenizer import EOS_ID, SpannedIds, Vocabularies
 
@@ -263,26 +263,29 @@ class PairAttention(ABC):
 
 
 class Aligner:
-    """Aligns the words of given pairs, up to `max_source_tokens` subwords of a line with EOS.
+    """Aligns the words of given pairs, up to a limit of subwords of each line.
 
-    A batch has `batch_tokens` source or target tokens. The prefixes, those of `LoadedRuns`, are
-    aligned with nothing.
+    A batch has `batch_tokens` source or target tokens. Limit and prefixes are those of
+    `LoadedRuns`; prefixes are aligned with nothing.
     """
 
     def __init__(
         self,
         attention: PairAttention,
         vocabularies: Vocabularies,
-        config: DecodeConfig,
+        batch_tokens: int,
         *,
+        limit: tuple[int, str],
         src_prefix: Sequence[int] = (),
         tgt_prefix: Sequence[int] = (),
     ) -> None:
         self._src_prefix, self._tgt_prefix = list(src_prefix), list(tgt_prefix)
         self._attention, self.heads = attention, attention.heads
         self._vocabularies = vocabularies
-        self._batch_tokens = config.batch_tokens_on(attention.device_type)
-        self._limit = config.max_source_tokens - 1 - len(self._src_prefix)
+        self._batch_tokens = batch_tokens
+        most, self._setting = limit
+        # One is EOS, or BOS of the translation.
+        self._limit = most - 1 - max(len(self._src_prefix), len(self._tgt_prefix))
 
     def align(
         self,
@@ -341,12 +344,12 @@ class Aligner:
                 if len(text.ids) > self._limit and number not in warned:
                     warned.add(number)
                     log.warning(
-                        "line %d: only %d of %d subwords of the %s are aligned "
-                        "(decode.max_source_tokens)",
+                        "line %d: only %d of %d subwords of the %s are aligned (%s)",
                         number,
                         self._limit,
                         len(text.ids),
                         side,
+                        self._setting,
                     )
             lines.append(
                 [_cut_line(*pair, self._limit) for pair in zip(texts, encoded, strict=True)]

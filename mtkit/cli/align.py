@@ -173,5 +173,6 @@ def _settings(name: str, run: Run, translator: Translator) -> dict[str, str]:
     if translator.src_prefix:
         settings[f"target language of {name}"] = translator.tgt_lang
     settings[f"heads of {name}"] = ", ".join(map(str, translator.aligner().heads))
-    settings[f"decode.max_source_tokens of {name}"] = str(translator.config.max_source_tokens)
+    most, setting = translator.runs.source_limit
+    settings[f"{setting} of {name}"] = str(most)
     return settings

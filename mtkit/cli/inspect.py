@@ -128,8 +128,8 @@ def inspect(
     from mtkit.inspect import inspect_pair, inspection_page
 
     with options.load([run]) as translator:
-        pairs = zip(sources, translations, strict=True)
-        inspections = (inspect_pair(translator, *pair) for pair in pairs)
+        pairs = enumerate(zip(sources, translations, strict=True), start=1)
+        inspections = (inspect_pair(translator, *pair, number=number) for number, pair in pairs)
         if as_json:
             printed: Iterable[str] = (
                 f"{json.dumps(item.as_dict(), ensure_ascii=False)}\n" for item in inspections

@@ -104,3 +104,8 @@ def longest_sequence(config: Config) -> int:
     if config.model.positions == "learned":
         return config.model.max_positions
     return config.decode.max_source_tokens + config.decode.max_extra_length
+
+
+def longest_source(config: Config) -> int:
+    """The most tokens of an input that is not cut."""
+    return min(config.decode.max_source_tokens, longest_sequence(config))

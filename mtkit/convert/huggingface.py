@@ -24,6 +24,7 @@ from mtkit.config import Config, DecodeConfig, ModelConfig
 from mtkit.convert.export_record import (
     SENTENCEPIECE_FILES,
     longest_sequence,
+    longest_source,
     plain_greedy,
     power_penalty,
 )
@@ -287,7 +288,7 @@ class _HuggingFace(Target):
             target_lang=run.manifest.data.tgt_lang or None,
             **{name: vocabularies.tgt.piece(i) for name, i in tokens.items()},
             **({} if is_joint else {"separate_vocabs": True}),
-            model_max_length=run.config.decode.max_source_tokens,
+            model_max_length=longest_source(run.config),
             # `</s>` in the input is ordinary text.
             split_special_tokens=True,
         )

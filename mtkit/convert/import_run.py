@@ -281,7 +281,7 @@ def _translator(run: Run) -> Translator:
     load_into(model, run.select(None)[0], of=run.path)
     codes = [*src.language_tags]
     config = run.config.decode.greedy().model_copy(update=_CHECKED)
-    runs = LoadedRuns(vocabularies, config, max_target_tokens=run.config.model.max_tokens)
+    runs = LoadedRuns(vocabularies, config, max_positions=run.config.model.max_tokens)
     if vocabularies.has_tags_on_both_sides:
         runs = runs.between(*example_languages(vocabularies))
     elif codes:

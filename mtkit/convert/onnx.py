@@ -23,7 +23,12 @@ from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.files import json_text
 from mtkit.batches import pad_ids
 from mtkit.config import Config, DecodeConfig, ModelConfig
-from mtkit.convert.export_record import SENTENCEPIECE_FILES, longest_sequence, power_penalty
+from mtkit.convert.export_record import (
+    SENTENCEPIECE_FILES,
+    longest_sequence,
+    longest_source,
+    power_penalty,
+)
 from mtkit.convert.marian import marian_settings
 from mtkit.convert.onnx_graph import OPSET, decoder_graph, encoder_graph
 from mtkit.convert.target import Export, Limits, Target, example_tag, quoted
@@ -208,7 +213,7 @@ class _Onnx(Target):
             _TOKENIZER: tokenizer,
             "tokenizer_config.json": {
                 "tokenizer_class": "PreTrainedTokenizerFast",
-                "model_max_length": run.config.decode.max_source_tokens,
+                "model_max_length": longest_source(run.config),
                 "clean_up_tokenization_spaces": False,
                 # `</s>` in the input is ordinary text.
                 "split_special_tokens": True,

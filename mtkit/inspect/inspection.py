@@ -15,7 +15,7 @@ from mtkit.base.errors import MtkitError
 from mtkit.batches import pad_ids
 from mtkit.parsing import Parsing, Tree, linearise
 from mtkit.tokenizer import BOS_ID, EOS_ID, Tokenizer
-from mtkit.translate import Translator
+from mtkit.translate import Translator, Window
 
 FloatArray = npt.NDArray[np.floating[Any]]
 StackName = Literal["encoder", "decoder", "cross"]
@@ -125,7 +125,9 @@ def _rounded(values: FloatArray) -> list[Any]:
 
 
 @torch.no_grad()
-def inspect_pair(translator: Translator, source: str, translation: str | None = None) -> Inspection:
+def inspect_pair(
+    translator: Translator, source: str, translation: str | None = None, *, number: int = 1
+) -> Inspection:
     """Inspect a sentence and its translation.
 
     Of a parser, the source is then its words and the translation is the linearised tree.
@@ -134,6 +136,7 @@ def inspect_pair(translator: Translator, source: str, translation: str | None = 
         translator: with one model.
         source: a line of the source language.
         translation: of the source, for a parser a tree in brackets; by default that of the model.
+        number: of the line, for warnings and samples.
 
     Raises:
         MtkitError: if the source is blank, or a tree is malformed or not of this sentence.
@@ -145,13 +148,14 @@ def inspect_pair(translator: Translator, source: str, translation: str | None = 
         raise MtkitError("the source is blank")
     model = translator.model
     if translation is None:
-        (translation,) = translator.translate([source])
+        ((_, ((best, *_),)),) = translator.translate_windows([Window(number, [source])])
+        translation = best.text
     tree = None
     if isinstance(task := translator.task, Parsing):
         tree = task.tree(source, translation)
         source, translation = task.source_text(source), linearise(tree, tags=task.tags)
     src_tokenizer, tgt_tokenizer = translator.vocabularies
-    limit = translator.config.max_source_tokens - 1
+    limit = translator.runs.source_limit[0] - 1
     src_whole = [*translator.src_prefix, *src_tokenizer.encode(source)]
     tgt_whole = [*translator.runs.tgt_prefix, *tgt_tokenizer.encode(translation)]
     src, tgt = src_whole[:limit], tgt_whole[:limit]
@@ -180,7 +184,7 @@ def inspect_pair(translator: Translator, source: str, translation: str | None = 
     cross = stacks["cross"].weights
     weights = np.stack([cross[layer - 1, head - 1, :, :-1] for layer, head in heads])
     probabilities = model(src_in, tgt_in)[0].float().softmax(-1).cpu()
-    (alignment,) = translator.align([source], [translation])
+    (alignment,) = translator.aligner().align([source], [translation], numbers=[number])
     longest = max(src_in.shape[1], tgt_in.shape[1])
     positions = model.positions(0, longest, like=model.embedding.weight)
     return Inspection(

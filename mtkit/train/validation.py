@@ -154,7 +154,7 @@ class Validator:
         self._task = make_task(self.data.task, self.vocabularies.tgt, tokenized=True)
         # Greedy, because training should not wait for a beam; `mtkit score` uses one.
         greedy, longest = self.config.decode.greedy(), self.config.model.max_tokens
-        self._runs = LoadedRuns(self.vocabularies, greedy, self._task, max_target_tokens=longest)
+        self._runs = LoadedRuns(self.vocabularies, greedy, self._task, max_positions=longest)
 
     def run(self, model: Transformer, workers: Workers) -> Validation:
         """Validate a whole model that is in evaluation mode.

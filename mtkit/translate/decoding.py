@@ -267,9 +267,7 @@ class Backend:
         limits = []
         for sentence in sentences:
             longest = len(sentence.ids) + 1 + self.config.max_extra_length
-            longest = min(
-                filter(None, (longest, self.config.max_length, self._runs.max_target_tokens))
-            )
+            longest = min(filter(None, (longest, self.config.max_length, self._runs.max_positions)))
             limits.append(max(longest, len(sentence.prefix) + 1))
         return limits
 

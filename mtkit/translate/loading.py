@@ -26,7 +26,8 @@ class LoadedRuns:
     """What a translator needs of its runs, if there are any, besides their weights.
 
     `split_sentences` is decided by the training data. The prefixes are ids that every source and
-    every translation begins with, language tags. A translation may have a limit, with EOS.
+    every translation begins with, language tags. Where positions are learned, no source and no
+    translation has more than `max_positions` tokens with EOS.
     """
 
     vocabularies: Vocabularies
@@ -37,7 +38,15 @@ class LoadedRuns:
     src_prefix: Sequence[int] = ()
     tgt_prefix: Sequence[int] = ()
     folders: Sequence[Run] = ()
-    max_target_tokens: int | None = None
+    max_positions: int | None = None
+
+    @property
+    def source_limit(self) -> tuple[int, str]:
+        """The most tokens of a source, with EOS, and the setting that limits them."""
+        limits = [(self.config.max_source_tokens, "decode.max_source_tokens")]
+        if self.max_positions is not None:
+            limits.append((self.max_positions, "model.max_positions"))
+        return min(limits)
 
     def between(self, src_lang: str | None, tgt_lang: str | None) -> LoadedRuns:
         """The same for these languages, which the runs have, with their tags."""
@@ -77,7 +86,7 @@ def load_runs(
 
         task = make_task(origin.task, vocabularies.tgt, tokenized=tokenized)
     longest = min(filter(None, (run.config.model.max_tokens for run in runs)), default=None)
-    loaded = LoadedRuns(vocabularies, config, task, folders=runs, max_target_tokens=longest)
+    loaded = LoadedRuns(vocabularies, config, task, folders=runs, max_positions=longest)
     return loaded.between(src_lang, tgt_lang)
 
 

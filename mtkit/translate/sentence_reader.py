@@ -31,17 +31,13 @@ log = logging.getLogger(__name__)
 class SentenceReader:
     """Makes sentences of lines, and lines of their translations.
 
-    A sentence has at most `decode.max_source_tokens` subwords with EOS, and what is given of its
+    A sentence has at most `LoadedRuns.source_limit` subwords with EOS, and what is given of its
     translation as many as the model has positions; more are cut off.
     """
 
     runs: LoadedRuns
     glossary: Glossary | None = None
     warns: bool = True
-
-    @property
-    def _limit(self) -> int:
-        return self.runs.config.max_source_tokens - 1
 
     def read(
         self, window: Window, doubts: IncompleteTranslations | None = None
@@ -73,7 +69,7 @@ class SentenceReader:
         sentences, copies = [], self.runs.config.copy_numbers
         for number, (text, _, span), ids, prefix in zip(numbers, cut, encoded, forced, strict=True):
             place = place_of(number % SENTENCE_STRIDE, doubts)
-            truncated = self._truncate(ids, place)
+            truncated = self._truncate(ids, place, *self.runs.source_limit)
             terms, words = self._demanded(text, ids), self.runs.task.words(text)
             is_copied = copies and not (words or prefix or terms or has_language(text))
             source = [] if is_copied else ids
@@ -86,14 +82,14 @@ class SentenceReader:
         """Ids of each line without EOS, with its tag, cut with a warning; none if blank."""
         encoded = self._encode(lines)
         for number, ids in zip(numbers, encoded, strict=True):
-            self._truncate(ids, place_of(number, None))
+            self._truncate(ids, place_of(number, None), *self.runs.source_limit)
         return encoded
 
     def target(self, ids: Sequence[int], place: str) -> list[int]:
         """What is given of a translation, with its language tag; cut as a source is."""
-        ids, longest = [*self.runs.tgt_prefix, *ids], self.runs.max_target_tokens
-        if longest is not None:
-            self._truncate(ids, f"{place}, translation", longest - 1, "model.max_positions")
+        ids, most = [*self.runs.tgt_prefix, *ids], self.runs.max_positions
+        if most is not None:
+            self._truncate(ids, f"{place}, translation", most, "model.max_positions")
         return ids
 
     def _encode(self, lines: Sequence[str]) -> list[list[int]]:
@@ -107,19 +103,12 @@ class SentenceReader:
                 ids[:0] = self.runs.src_prefix
         return encoded
 
-    def _truncate(
-        self,
-        ids: list[int],
-        place: str,
-        limit: int | None = None,
-        setting: str = "decode.max_source_tokens",
-    ) -> bool:
-        """Cut ids to a limit, by default that of a source, with a warning; whether it did."""
-        limit = self._limit if limit is None else limit
-        size, most = len(ids) + 1, limit + 1
+    def _truncate(self, ids: list[int], place: str, most: int, setting: str) -> bool:
+        """Cut ids to a limit with EOS, with a warning that names its setting; whether it did."""
+        size = len(ids) + 1
         if size > most and self.warns:
             log.warning("%s: cut from %d to %d tokens (%s)", place, size, most, setting)
-        del ids[limit:]
+        del ids[most - 1 :]
         return size > most
 
     def _demanded(self, text: str, ids: Sequence[int]) -> list[Demand]:
@@ -128,7 +117,7 @@ class SentenceReader:
             return []
         tokenizer = self.runs.vocabularies.src
         # Of a text that was cut, only what is left is translated.
-        whole = text if len(ids) < self._limit else tokenizer.decode(ids)
+        whole = text if len(ids) + 1 < self.runs.source_limit[0] else tokenizer.decode(ids)
         return self.glossary.demands(whole, tokenizer, prefix=self.runs.src_prefix)
 
     def _cut(self, line: str, prefix: str) -> list[Range]:

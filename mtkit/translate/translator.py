@@ -351,7 +351,8 @@ class Translator(AbstractContextManager["Translator"]):
         return Aligner(
             attention,
             self.vocabularies,
-            self.config,
+            self.config.batch_tokens_on(attention.device_type),
+            limit=self.runs.source_limit,
             src_prefix=self.src_prefix,
             tgt_prefix=self.runs.tgt_prefix,
         )

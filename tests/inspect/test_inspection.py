@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from conftest import UNTRAINED, changed, random_run
 from support.browsed import HOSTILE, Page, assert_runs_its_own_script_alone, well_formed
 from support.browser import Browser
 
@@ -121,6 +122,19 @@ def test_a_long_line_is_cut_and_the_rest_counted(translator: Translator):
     found = inspect_pair(translator, source, "eins")
     assert len(found.stacks["encoder"].keys) == limit + 1
     assert found.cut == (count - limit, 0)
+
+
+def test_a_warning_names_the_number_of_the_line_and_its_limit(tiny_data, tmp_path, caplog):
+    config = changed(UNTRAINED, "model", positions="learned", max_positions=16)
+    run = random_run(tmp_path / "run", tiny_data, 1, config=config)
+    source = "nine " * 40
+    with Translator.load(run, device="cpu") as learned:
+        found = inspect_pair(learned, source, number=7)
+        assert inspect_pair(learned, source, source, number=8).cut > (0, 0)
+    assert len(found.stacks["encoder"].keys) == 16
+    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    places = [(text.split(":")[0], text.split()[-1]) for text in warnings]
+    assert places == [(f"line {n}", "(model.max_positions)") for n in (7, 7, 8, 8)]
 
 
 def test_all_numbers_are_json(translator: Translator):

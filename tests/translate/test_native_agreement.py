@@ -11,9 +11,8 @@ from support.program import printed
 from support.translators import changed_to, loaded, numbers
 
 from mtkit import native
-from mtkit.base.errors import MtkitError
 from mtkit.run_folder import Run
-from mtkit.translate import ForcedDecoder, Translation, Translator, Window
+from mtkit.translate import ForcedDecoder, Glossary, Translation, Translator, Window
 
 pytestmark = pytest.mark.skipif(native.available() != "", reason=native.available())
 
@@ -113,14 +112,44 @@ def test_every_bit_is_the_same_in_any_batch_order_and_number_of_threads(
         assert other == first
 
 
-@pytest.mark.parametrize("engine", ["torch", "native"])
-def test_a_sentence_longer_than_learned_positions_is_refused(engine, tiny_data, tmp_path):
-    config = changed(UNTRAINED, "model", positions="learned", max_positions=16)
-    run = random_run(tmp_path / "run", tiny_data, 1, config=config)
-    with loaded(run, engine, workers=1) as translator:
-        with pytest.raises(MtkitError, match=r"longer than model\.max_positions"):
-            list(translator.translate(["one two", "nine " * 40]))
-        assert len(list(translator.translate(["one"]))) == 1
+@pytest.mark.parametrize("engine", ["torch", "native", "an ensemble", "with a glossary"])
+def test_a_source_is_cut_where_learned_positions_end(engine, tiny_data, tmp_path, caplog):
+    sizes = [16, 19] if engine == "an ensemble" else [16]
+    runs = [
+        random_run(
+            tmp_path / str(size),
+            tiny_data,
+            1,
+            config=changed(UNTRAINED, "model", positions="learned", max_positions=size),
+        )
+        for size in sizes
+    ]
+    settings = UNTRAINED.decode.model_copy(update={"max_source_tokens": 16})
+    # With all of its 16 tokens, and no end of the sentence, of which a term is missing.
+    longest = {"min_length": 16, "max_extra_length": 50}
+    lines, given = ["one two", "nine " * 40], ["eins zwei", "neun " * 40]
+    glossary = Glossary({"nine": "zehn"}) if engine == "with a glossary" else None
+    options = {"workers": 1, "glossary": glossary}
+    kind = engine if engine in ("torch", "native") else "auto"
+    cut = re.compile(r"line 2: cut from \d+ to 16 tokens \(model\.max_positions\)")
+    with (
+        loaded(runs, kind, config=settings, **options) as cut_earlier,
+        loaded(runs, kind, **options) as translator,
+        loaded(runs, kind, config=UNTRAINED.decode.model_copy(update=longest), **options) as longer,
+    ):
+        expected = list(cut_earlier.translate(lines))
+        caplog.clear()
+        assert list(translator.translate(lines)) == expected
+        assert len(cut.findall(caplog.text)) == 1
+        assert len(list(longer.translate(lines))) == 2
+        caplog.clear()
+        assert len(list(translator.score_given(lines, given))) == 2
+        assert len(cut.findall(caplog.text)) == 1
+        (_, alignment) = translator.align(lines, given)
+        assert "only 15 of" in caplog.text
+        assert {i for link in alignment.links for i in link} <= set(range(16))
+        with ForcedDecoder(translator) as forced:
+            assert len(forced.log_probs(lines, given)[1]) == 15
 
 
 @pytest.mark.parametrize("engine", ["torch", "native"])

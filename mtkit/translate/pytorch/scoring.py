@@ -34,11 +34,13 @@ def given_log_probs(
     """The log-probabilities of given translations, one for each token and for EOS.
 
     Sources and targets are ids without EOS. Of several models, the mean probability is used. The
-    tokens in `certain`, language tags, have 0, as in a search (`Constraints.forbidden`).
+    tokens in `certain`, language tags, have 0, as in a search (`Constraints.forbidden`). EOS has
+    none after as many tokens as there are learned positions.
     """
+    most = min(filter(None, (model.config.max_tokens for model in models)), default=None)
     device = models[0].embedding.weight.device
-    tgt_out = pad_ids([[*ids, EOS_ID] for ids in targets]).to(device)
-    tgt_in = pad_ids([[BOS_ID, *ids] for ids in targets]).to(device)
+    tgt_out = pad_ids([[*ids, EOS_ID] for ids in targets])[:, :most].to(device)
+    tgt_in = pad_ids([[BOS_ID, *ids] for ids in targets])[:, :most].to(device)
     src = pad_ids([[*ids, EOS_ID] for ids in sources]).to(device)
     is_certain = torch.isin(tgt_out, torch.tensor(certain, dtype=torch.int64, device=device))
     by_model = []
