@@ -238,6 +238,8 @@ UNSPACED = (
     r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff"
     r"\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
 )
+# Languages whose words are not separated by spaces.
+UNSPACED_LANGUAGES = {"bo", "dz", "ja", "km", "lo", "my", "th", "yue", "zh"}
 # Marks that belong to the letter before them, as the inside of a character class; and what a word
 # has: `\w` alone would cut it at the marks.
 LETTER_MARKS = (

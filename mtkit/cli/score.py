@@ -18,7 +18,7 @@ from mtkit.cli.scored_texts import TextChoice
 
 if TYPE_CHECKING:
     from mtkit.run_folder import Run
-    from mtkit.score import Metric, ScoredText, SegmentMetric, System, TextMetric
+    from mtkit.score import Metric, Score, ScoredText, SegmentMetric, System, TextMetric
 
 log = logging.getLogger(__name__)
 
@@ -244,6 +244,7 @@ def _print(
 ) -> None:
     """Print the scores of each direction, or of the sentences of the only one."""
     from mtkit import score
+    from mtkit.base.text import UNSPACED_LANGUAGES, base_language
     from mtkit.cli import tables
 
     metrics: list[Metric] = [*dict.fromkeys(scores.metrics)]
@@ -255,6 +256,12 @@ def _print(
         log.info("%s", score.PAPER_NOTE)
     printed = {}
     for direction, (text, systems) in translated.items():
+        if "paper" in metrics and base_language(text.tgt_lang) in UNSPACED_LANGUAGES:
+            log.warning(
+                "the words of %s are not separated by spaces, so BLEU takes whole clauses for words"
+                " and may be 0; use --metric chrf",
+                text.tgt_lang,
+            )
         if "bleu" in metrics:
             for system in systems:
                 score.note_tokenised(*system)
@@ -266,8 +273,9 @@ def _print(
             )
             for metric in metrics
         ]
+        of_rest = None
         if text.near and len(text.near) > _MUCH_NEAR * len(text.src):
-            _note_near(text, systems, of_text)
+            of_rest = _without_near(text, systems, of_text)
         all_metrics = [*of_text, *outside]
         if scores.sentence:
             by_line = [metric.of_lines() for metric in all_metrics]
@@ -282,7 +290,9 @@ def _print(
             by_metric = [metric.means(interval=scores.has_intervals) for metric in of_text]
             by_metric += [metric.means() for metric in outside]
         printed[direction] = tables.scores(
-            [one_line(system.name) for system in systems], by_metric, groups, as_json=scores.as_json
+            *([one_line(system.name) for system in systems], by_metric, groups),
+            as_json=scores.as_json,
+            without_near=of_rest,
         )
     if len(printed) > 1:
         print_text(tables.by_direction(printed, as_json=scores.as_json))
@@ -290,17 +300,20 @@ def _print(
         print_text(*printed.values())
 
 
-def _note_near(text: ScoredText, systems: Sequence[System], metrics: Sequence[TextMetric]) -> None:
-    """Say the scores without the lines that are nearly in the training text."""
+def _without_near(
+    text: ScoredText, systems: Sequence[System], metrics: Sequence[TextMetric]
+) -> list[list[Score]] | None:
+    """Say the scores without the lines that are nearly in the training text, and give them."""
     rest = [index for index in range(len(text.src)) if index not in text.near]
     share = f"{len(text.near):,} of {len(text.src):,} lines ({len(text.near) / len(text.src):.1%})"
     if not rest:
         log.warning("all lines are nearly the same as a training pair")
-        return
+        return None
     fewer = [
         system._replace(translations=[system.translations[i] for i in rest]) for system in systems
     ]
     references = [[reference[i] for i in rest] for reference in text.references]
+    by_metric = []
     for metric in metrics:
         scores = replace(metric, systems=fewer, references=references).means(interval=False)
         log.warning(
@@ -308,6 +321,8 @@ def _note_near(text: ScoredText, systems: Sequence[System], metrics: Sequence[Te
             share,
             ", ".join(f"{score.name} {score.value:.2f}" for score in scores),
         )
+        by_metric.append(scores)
+    return by_metric
 
 
 def _seed_groups(runs: Sequence[Run]) -> list[list[int]]:

@@ -139,17 +139,21 @@ def scores(
     groups: Sequence[Sequence[int]] = (),
     *,
     as_json: bool = False,
+    without_near: Sequence[Sequence[Score]] | None = None,
 ) -> str:
     """A line per metric for one system; for several a table, and then the signatures.
 
     Each metric has the score of each system. `groups` are indices of systems that differ in their
-    seed alone; the table gets their mean and standard deviation.
+    seed alone; the table gets their mean and standard deviation. JSON gets the scores without lines
+    that are nearly in the training text, if there are some.
     """
     if as_json:
         systems = [
             {"system": name, "scores": list(map(_facts, of_system))}
             for name, *of_system in zip(names, *by_metric, strict=True)
         ]
+        for system, of_system in zip(systems, zip(*without_near or (), strict=True), strict=False):
+            system["without_near_duplicates"] = list(map(_facts, of_system))
         of_groups = [
             {
                 "systems": [names[index] for index in group],

@@ -15,7 +15,7 @@ from functools import cached_property
 
 from mtkit.base.character_references import unescape
 from mtkit.base.copied import copied, may_have_copied_parts
-from mtkit.base.text import LETTER_MARKS, UNSPACED, WORD, base_language
+from mtkit.base.text import LETTER_MARKS, UNSPACED, UNSPACED_LANGUAGES, WORD, base_language
 from mtkit.check.rules import limits
 
 TAG = re.compile(r"<(/?)([A-Za-z][\w:.-]*)((?:\s[^<>]*)?/?)>")
@@ -29,16 +29,14 @@ _ACCENT = re.compile("[\u0300-\u036f]")
 _NO_POSITION = re.compile(r"^%(?!\d+\$|[({%]|L?\d%?$)")
 # The argument of a message with plurals or cases, and not its texts.
 _ARGUMENT = re.compile(r"(\{[\w.-]+,(?:plural|select|selectordinal)),.*")
-# Languages whose words are not separated by spaces; each of their characters counts as a word.
-_UNSPACED_LANGUAGES = {"bo", "dz", "ja", "km", "lo", "my", "th", "yue", "zh"}
 _CHARACTER, _WORD = re.compile(r"\w"), re.compile(f"[{WORD}]+")
 _LETTERS = rf"[^\W_{UNSPACED}]"
 _KEY_WORD = re.compile(rf"[{UNSPACED}]|{_LETTERS}+(?:[{LETTER_MARKS}]+{_LETTERS}*)*")
 
 
 def is_unspaced(language: str) -> bool:
-    """Whether the words of a language are its characters."""
-    return base_language(language) in _UNSPACED_LANGUAGES
+    """Whether the words of a language are its characters, because it has no spaces."""
+    return base_language(language) in UNSPACED_LANGUAGES
 
 
 def word_pattern(language: str) -> re.Pattern[str]:
