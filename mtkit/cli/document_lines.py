@@ -18,8 +18,6 @@ from mtkit.documents import FORMATS, DistinctLines, Document, open_document, pla
 log = logging.getLogger(__name__)
 
 _HTML = ("html", "htm", "xhtml")
-# Documents that cannot be read; as text, their fault would be another one.
-_UNREAD = ("doc", "odp", "ods", "pdf", "ppt", "rtf", "xls", "xlsx")
 # Doubts that are printed, if the document has no place for them.
 MAX_PRINTED = 20
 
@@ -49,7 +47,7 @@ def format_of(given: str | None, path: Path | None) -> str:
     ending = given or _ending_of(path)
     if ending in _HTML:
         return "html"
-    return ending if ending in FORMATS or ending in _UNREAD else "text"
+    return ending if ending in FORMATS or ending in shared.UNREAD else "text"
 
 
 def _ending_of(path: Path | None) -> str:

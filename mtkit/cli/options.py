@@ -48,6 +48,8 @@ PathArgument = _GivenPath(path_type=Path)
 # Text that has a path in it, or may be one.
 PathText = _GivenPath()
 
+# Documents that cannot be read; as text, their fault would be another one.
+UNREAD = ("doc", "odp", "ods", "pdf", "ppt", "rtf", "xls", "xlsx")
 # Characters of the first column of a help page; a longer option has a line to itself.
 _OPTION_WIDTH = 26
 
@@ -505,10 +507,24 @@ def name_of(path: Path) -> str:
     return "standard input" if str(path) == "-" else str(path)
 
 
+def refuse_document(path: Path) -> None:
+    """Refuse a document, by its ending, where lines of text are read."""
+    from mtkit.base.text import uncompressed_name
+    from mtkit.documents import FORMATS
+
+    if uncompressed_name(path).suffix.lower()[1:] in (*FORMATS, *UNREAD):
+        command = click.get_current_context().command_path
+        raise MtkitError(
+            f"{path}: is a document, and {command} reads plain text, one sentence on a line; save "
+            "its text as a .txt of such lines"
+        )
+
+
 def lines_of(path: Path, *, keeps_mark: bool = False) -> Iterator[str]:
-    """The lines of a file, or of standard input (-), as from `decode_lines`."""
+    """The lines of a file, or of standard input (-), as from `decode_lines`; of no document."""
     from mtkit.base.text import decode_lines, read_lines
 
+    refuse_document(path)
     if str(path) == "-":
         return decode_lines(standard_input(), name=name_of(path), keeps_mark=keeps_mark)
     return read_lines(path, keeps_mark=keeps_mark)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import shlex
 from collections.abc import Sequence
@@ -243,6 +244,9 @@ def _check_complete(data: dict[str, Any]) -> None:
 def _own_corpus(name: str, src_lang: str, tgt_lang: str, **data: Any) -> Corpus:
     """The corpus that the options describe."""
     from mtkit.prepare import Corpus, DirectionSources, parallel_files, parse_source
+
+    for path in itertools.chain(*data["train"], *data["valid"], *data["test"]):
+        shared.refuse_document(path)
 
     def sources(split: str) -> list[Source]:
         places = data[f"{split}_from"]

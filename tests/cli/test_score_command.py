@@ -544,6 +544,33 @@ def test_the_score_without_near_duplicates_is_said(trained: Place, monkeypatch: 
     said = trained.mtkit("score", "--device", "cpu").err
     assert f"2 of {len(src)} lines ({2 / len(src):.1%}) are nearly the same" in said
     assert f"without them: BLEU {bleu:.2f}" in said
+    (system,) = json.loads(trained.mtkit("score", "--device", "cpu", "--json").out)["systems"]
+    (of_rest,) = system["without_near_duplicates"]
+    assert of_rest["value"] == pytest.approx(bleu)
     # With one line in a hundred or fewer, nothing is said.
     monkeypatch.setattr(PreparedData, "_near_duplicates", lambda *_: [])
     assert "nearly the same" not in trained.mtkit("score", "--device", "cpu").err
+
+
+@pytest.mark.parametrize("language", ["zh", "zho_Hant", "ja", "jpn", "th", "khm_Khmr", "yue"])
+def test_the_papers_bleu_of_words_without_spaces_is_a_warning(place: Place, language: str):
+    place.write("hyp.txt", "人人生而自由\n")
+    command = ["score", "hyp.txt", "--reference", "hyp.txt", "--protocol", "paper", "--tgt-lang"]
+    said = f"the words of {language} are not separated by spaces"
+    assert said in place.mtkit(*command, language).err
+    assert "separated by spaces" not in place.mtkit(*command, "ko").err
+
+
+@pytest.mark.parametrize("ending", ["docx", "srt", "vtt", "po", "pdf", "md", "srt.gz"])
+def test_a_document_is_refused_where_lines_are_read(place: Place, ending: str):
+    gzipped = gzip.compress(b"1\n") if ending.endswith("gz") else b"1\n"
+    src, tgt = (place.write(f"{side}.{ending}", gzipped).name for side in "ab")
+    languages = ["--src-lang", "en", "--tgt-lang", "de"]
+    for command in (
+        ["check", src, tgt],
+        ["score", src, "--reference", tgt],
+        ["compare", src, "--reference", tgt, "--output", "page.html"],
+        ["prepare", "mine", *languages, "--train", src, tgt, "--valid", src, tgt],
+    ):
+        said = place.refused(*command)
+        assert f".{ending}: is a document, and mtkit {command[0]} reads plain text" in said
