@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import itertools
+import logging
 import math
 import os
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
@@ -29,6 +28,8 @@ from mtkit.base.yaml import NotYamlError, cut, dump_yaml, parse_yaml, shown
 if TYPE_CHECKING:
     from pydantic import ValidationError
     from pydantic.fields import FieldInfo
+
+log = logging.getLogger(__name__)
 
 # Parameters that M2M-100 does not have, so that they keep the values that they were imported with.
 KEPT_FROZEN = ("learned_positions", "output_bias")
@@ -420,9 +421,9 @@ class DecodeConfig(Section):
     )
     precision: Literal["auto", "fp32", "bf16", "int8"] = setting(
         "auto",
-        "precision of matrix products; auto: fp32, the most exact; int8: the fastest on most "
-        "CPUs, slightly less accurate; bf16: for GPUs and CPUs with units for it; on a CPU both "
-        "need the native engine",
+        "precision of matrix products; auto: bf16 in the native engine on CPUs with fast units "
+        "for it (AMX, AMD since Zen 4), else fp32, the most exact; int8: the fastest on most "
+        "CPUs, slightly less accurate; on a CPU bf16 and int8 need the native engine",
     )
     engine: Literal["auto", "native", "torch"] = setting(
         "auto",
@@ -530,14 +531,6 @@ def presets() -> list[str]:
     return sorted(file.stem for file in _PRESETS.glob("*.yaml"))
 
 
-def describe_preset(name: str) -> str:
-    """The first sentence of the comment that a preset begins with."""
-    lines = itertools.takewhile(lambda line: line.startswith("#"), _preset_text(name).splitlines())
-    comment = " ".join(line.lstrip("# ") for line in lines)
-    # A full stop within a sentence, as in "et al. 2018", is not followed by a capital letter.
-    return re.split(r"\.(?: (?=[A-Z])|\Z)", comment)[0]
-
-
 def config_name(path_or_preset: str) -> str:
     """The name a run gets from its configuration: `configs/big.yaml` and `big` both give `big`."""
     return Path(path_or_preset).name.removesuffix(".yaml").removesuffix(".yml")
@@ -558,7 +551,7 @@ def load_config(path_or_preset: str, overrides: Iterable[str] = ()) -> Config:
         except (OSError, UnicodeDecodeError) as error:
             raise MtkitError(f"{path}: cannot be read as a configuration: {error}") from error
     else:
-        text = _preset_text(path_or_preset)
+        text = preset_text(path_or_preset)
     tree = _parse_yaml(text, where=path_or_preset)
     overrides = list(overrides)
     for override in overrides:
@@ -611,7 +604,8 @@ def dump_config(config: Config) -> str:
     return dump_yaml(config.model_dump())
 
 
-def _preset_text(name: str) -> str:
+def preset_text(name: str) -> str:
+    """The YAML of a configuration that ships with mtkit."""
     stem = name.removesuffix(".yaml").removesuffix(".yml")
     if stem not in presets():
         near = difflib.get_close_matches(stem, presets(), n=1)
@@ -628,6 +622,7 @@ def _parse_yaml(text: str, *, where: str) -> dict[str, Any]:
     except NotYamlError as error:
         raise MtkitError(f"{where}: not YAML: {cut(str(error), 400)}") from None
     if tree is None:
+        log.warning("%s: has no settings: all are those of the paper's base model", where)
         return {}
     if not isinstance(tree, dict):
         raise MtkitError(

@@ -278,10 +278,13 @@ def test_a_file_that_is_not_text_is_refused_by_name(tmp_path: Path):
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "model:\n", "model:\n  # d_ff: 64\n"])
-def test_an_empty_file_or_section_is_the_defaults(text: str, tmp_path: Path):
+def test_an_empty_file_or_section_is_the_defaults(
+    text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
     file = tmp_path / "my.yaml"
     file.write_text(text)
     assert load_config(str(file)) == Config()
+    assert ("has no settings" in caplog.text) == ("model" not in text)
 
 
 @pytest.mark.parametrize("text", ["", "%YAML 1.1\n---\n", "%YAML 1.2\n---\n"])

@@ -6,7 +6,9 @@ Every function returns text that ends in a newline; the commands decide where it
 from __future__ import annotations
 
 import io
+import itertools
 import json
+import re
 import shutil
 import sys
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -118,7 +120,13 @@ def presets() -> str:
     """The configurations that ship with mtkit, with a line about each."""
     from mtkit import config
 
-    rows = [(name, config.describe_preset(name)) for name in config.presets()]
+    rows = []
+    for name in config.presets():
+        lines = config.preset_text(name).splitlines()
+        comment = itertools.takewhile(lambda line: line.startswith("#"), lines)
+        text = " ".join(line.lstrip("# ") for line in comment)
+        # A full stop within a sentence, as in "et al. 2018", is not followed by a capital letter.
+        rows.append((name, re.split(r"\.(?: (?=[A-Z])|\Z)", text)[0]))
     return _table(("PRESET", "DESCRIPTION"), rows, wraps=1)
 
 

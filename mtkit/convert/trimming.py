@@ -207,6 +207,8 @@ def _dropped_tags(run: Run, old: Vocabularies, languages: Sequence[str]) -> set[
                 f"languages are {', '.join(nearest_codes(wanted, tags, 5))}"
             )
         kept.add(code)
+    if languages and old.has_tags_on_both_sides and len(kept) < 2:
+        raise MtkitError(f"--keep-language {languages[0]}: give both languages of a direction")
     return {old.src.piece(i) for code, i in tags.items() if languages and code not in kept}
 
 

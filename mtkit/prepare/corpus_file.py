@@ -110,6 +110,8 @@ def load_corpus(path: Path, *, name: str) -> tuple[Corpus, dict[str, Any]]:
         raise MtkitError(f"{path}: cannot be read as a corpus file: {error}") from error
     except NotYamlError as error:
         raise MtkitError(f"{path}: not YAML: {cut(str(error), 400)}") from None
+    if tree is None:
+        raise MtkitError(f"{path}: has no text; it must name src_lang, tgt_lang, train and valid")
     kind: type[_OneDirection | _SeveralDirections | _Treebank] = _OneDirection
     if isinstance(tree, dict) and "directions" in tree:
         kind = _SeveralDirections

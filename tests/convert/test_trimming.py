@@ -194,7 +194,11 @@ HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
     "a language alone": ({"keep_text": [], "keep_languages": ["de"]}, "requires --keep-text FILE"),
     "an unknown language": ({"keep_languages": ["xx"]}, "does not have it; the nearest of its"),
     "an empty language": ({"keep_languages": [""]}, "does not have it; the nearest of its"),
-    "one language of a direction": ({"keep_languages": ["de"]}, "give both languages of one"),
+    "one language of a direction": (
+        {"keep_languages": ["de"]},
+        "give both languages of a direction",
+    ),
+    "one language twice": ({"keep_languages": ["de", "de"]}, "give both languages of a direction"),
 }
 
 
@@ -209,6 +213,12 @@ def test_what_cannot_be_trimmed_gets_one_line(case: str, run: Run, text: Path, t
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not out.exists()
+
+
+def test_one_language_of_an_import_without_directions_gets_one_line(runs, text, tmp_path):
+    assert not runs["nllb"].manifest.data.directions
+    with pytest.raises(MtkitError, match="--keep-language de: give both languages of a direction"):
+        trimmed(runs["nllb"], tmp_path / "out", text, keep_languages=["de"])
 
 
 def test_a_run_without_tags_and_a_parser_are_refused(tiny_run, tree_data, text, tmp_path):

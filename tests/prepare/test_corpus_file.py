@@ -101,6 +101,7 @@ START = "{src_lang: en, tgt_lang: de, train: [[train.en, train.de]], valid: [val
     ("text", "error"),
     [
         ("a: [", "not YAML"),
+        ("# nothing", "has no text; it must name src_lang, tgt_lang, train and valid"),
         ("- train.en", "expected src_lang, tgt_lang, train, valid"),
         ("{src_lang: en, tgt_lang: de, valid: v}", "train: is missing"),
         ("{src_lang: en, tgt_lang: de, train: [], valid: web.tsv}", "train: there is no training"),
