@@ -8,7 +8,7 @@ from support.demo_grammar import sentences
 
 from mtkit.base.files import parse_record, read_record, write_record
 from mtkit.check.rules import limits, rules
-from mtkit.check.rules.facts import PairFacts, ends_with_mark, language_of
+from mtkit.check.rules.facts import PairFacts, ends_with_mark, language_of, missing_mark
 from mtkit.check.rules.findings import Finding
 
 FRENCH = "La vieille femme a acheté hier un parapluie rouge dans une petite ville."
@@ -126,3 +126,29 @@ def test_without_room_for_the_identifier_no_language_is_found(monkeypatch):
     facts = PairFacts.learn(pairs(300), src_lang="en", tgt_lang="de")
     source = "The old woman bought a red umbrella yesterday in a small city."
     assert "language" not in {one.kind for one in findings(source, FRENCH, facts)}
+
+
+@pytest.mark.parametrize(
+    ("source", "translation", "mark"),
+    [
+        ("你好。", "Hello", "."),
+        ("你好吗？", "How are you", "?"),
+        ("नमस्ते।", "Hello", "."),
+        ("كيف حالك؟", "Wie geht es dir", "?"),
+        ("Hello.", "你好", "。"),
+        ("Hello!", "こんにちは", "！"),
+        ("Hello.", "नमस्ते", "।"),
+        ("How are you?", "كيف حالك", "؟"),
+        ("你好。", "こんにちは", "。"),
+        ("Hello.", "안녕하세요", "."),
+        ("Hello…", "Hallo", "…"),
+        ("Hello.", "Привет", "."),
+        ("(Hello.)", "(Hallo)", "."),
+        ("Hello.", "Hallo!", ""),
+        ("Hello", "Hallo", ""),
+    ],
+)
+def test_a_missing_mark_is_that_of_the_translations_script(
+    source: str, translation: str, mark: str
+) -> None:
+    assert missing_mark(source, translation) == mark

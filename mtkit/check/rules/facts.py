@@ -26,6 +26,14 @@ UNDETERMINED = "und"
 _NINE_TENTHS = 1.2816
 # Brackets and quotation marks that may follow the mark at the end of a sentence.
 _CLOSING = " \t\u00a0\u202f\"'»«”“’‘)]}›*_"
+# Marks of other scripts as European ones, and the marks of scripts, by their letters: Arabic, those
+# of Northern India, Chinese and Japanese.
+_PLAIN_MARKS = str.maketrans("。．｡！？।॥؟۔", "...!?..?.")
+_MARKS_OF_SCRIPTS = (
+    ("\u0600", "\u06ff", {"?": "؟"}),
+    ("\u0900", "\u09ff", {".": "।"}),
+    ("\u3005", "\u9fff", {".": "。", "!": "！", "?": "？"}),
+)
 
 
 class LengthFacts(Record):
@@ -188,9 +196,16 @@ def ends_with_mark(text: str) -> bool:
 
 
 def missing_mark(source: str, translation: str) -> str:
-    """The mark of a finished sentence that only the source ends with; empty without one."""
-    is_missing = ends_with_mark(source) and not ends_with_mark(translation)
-    return source.rstrip(_CLOSING)[-1] if is_missing else ""
+    """The mark of a finished sentence that only the source ends with; empty without one.
+
+    It is the one of the script that the translation ends in.
+    """
+    if not ends_with_mark(source) or ends_with_mark(translation):
+        return ""
+    mark = source.rstrip(_CLOSING)[-1].translate(_PLAIN_MARKS)
+    last = translation.rstrip(_CLOSING)[-1:]
+    own = next((marks for first, end, marks in _MARKS_OF_SCRIPTS if first <= last <= end), {})
+    return own.get(mark, mark)
 
 
 def _lengths(sample: Sequence[tuple[str, str]]) -> list[LengthFacts]:
