@@ -55,8 +55,8 @@ class Counts:
         if not self.pairs:
             return f"there is nothing to check: 0 {unit}"
         kinds = ", ".join(f"{kind} {count:,}" for kind, count in self.in_order())
-        share = self.marked / max(1, self.pairs)
-        marked = f"{self.marked:,} of {self.pairs:,} {unit} are marked ({share:.1%})"
+        share, verb = self.marked / max(1, self.pairs), "is" if self.marked == 1 else "are"
+        marked = f"{self.marked:,} of {self.pairs:,} {unit} {verb} marked ({share:.1%})"
         return f"{marked}; {unit} by kind: {kinds}" if kinds else marked
 
 

@@ -13,7 +13,14 @@ import click
 from mtkit.base.text import open_binary, uncompressed_name
 from mtkit.cli import options as shared
 from mtkit.cli.console import print_text, standard_input
-from mtkit.documents import FORMATS, DistinctLines, Document, open_document, plain_text
+from mtkit.documents import (
+    ALL_TRANSLATED,
+    FORMATS,
+    DistinctLines,
+    Document,
+    open_document,
+    plain_text,
+)
 
 log = logging.getLogger(__name__)
 
@@ -135,7 +142,8 @@ class DocumentLines:
     def report(self, *, with_rows: bool) -> None:
         """Print what there is to know of the document that was written, and perhaps its rows."""
         for note, is_loss in self._distinct.notes:
-            (log.warning if is_loss else log.info)("%s: %s", self._name, note)
+            advice = "; --all translates them again" if note == ALL_TRANSLATED else ""
+            (log.warning if is_loss else log.info)("%s: %s%s", self._name, note, advice)
         if not self._document.shows_marks:
             marks = sorted(self._distinct.marks.items())
             for segment, mark in marks[:MAX_PRINTED]:

@@ -351,10 +351,13 @@ def translate(
 
 def _input_file(words: Sequence[str], given: Path | None) -> Path:
     """The file that is given as an argument; an error for text, and for several files."""
-    if len(words) == 1 and (words == ["-"] or os.path.isfile(words[0])):
+    word = words[0]
+    # The name of a file that is missing is refused where it is opened, as that of --input.
+    is_name = Path(word).suffix != "" and word.split() == [word]
+    if len(words) == 1 and (word == "-" or is_name or os.path.isfile(word)):
         if given is not None:
             raise click.UsageError("give one input: FILE or --input FILE")
-        return Path(words[0])
+        return Path(word)
     text = shlex.quote(" ".join(words))
     raise click.UsageError(
         f"{text if len(text) <= 60 else '...'} is not one file that exists; text comes from "
@@ -475,7 +478,7 @@ class _LineTranslator:
             # A page has no place for them.
             self.listed.append(number)
             if len(self.listed) <= MAX_PRINTED:
-                what = "not translated: " if "rejected" in checked else ""
+                what = "source kept: " if "rejected" in checked else ""
                 log.info("line %s: %s%s", f"{number:,}", what, doubt)
         return not checked.get("rejected", False)
 

@@ -4,11 +4,19 @@ Each format is a class of `document.Document` in a module of its own, which is l
 needed. What a document gets back unchanged is written with the same bytes.
 """
 
-from mtkit.documents.document import FORMATS, DistinctLines, Document, TooLargeError, open_document
+from mtkit.documents.document import (
+    ALL_TRANSLATED,
+    FORMATS,
+    DistinctLines,
+    Document,
+    TooLargeError,
+    open_document,
+)
 from mtkit.documents.inline import plain_text
 from mtkit.documents.text import TextFile
 
 __all__ = [
+    "ALL_TRANSLATED",
     "FORMATS",
     "DistinctLines",
     "Document",

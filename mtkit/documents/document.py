@@ -15,6 +15,10 @@ from mtkit.documents.inline import has_same_codes
 MAX_UNPACKED = 200_000_000
 
 
+# What a caller can add to, if it can translate them again.
+ALL_TRANSLATED = "all its texts have a translation"
+
+
 class TooLargeError(MtkitError):
     """A document that is too large to be read."""
 
@@ -111,7 +115,7 @@ class DistinctLines:
             self.translations[segment] = translation
             if mark and translation is None:
                 has_other = self.document.segments[segment].is_replaced
-                what = "new translation rejected" if has_other else "not translated"
+                what = "new translation rejected" if has_other else "source kept"
                 self.marks[segment] = f"{what}: {mark}"
             elif mark:
                 self.marks[segment] = mark
@@ -129,7 +133,7 @@ class DistinctLines:
         )
         notes = [*self.document.notes, *self.document.write_notes]
         if self.document.has_translations and not self.document.segments:
-            notes.append("all its texts have a translation; --all translates them again")
+            notes.append(ALL_TRANSLATED)
         warnings = [*self.document.warnings, *[lost] * (self._lost > 0)]
         return [*((note, False) for note in notes), *((note, True) for note in warnings)]
 

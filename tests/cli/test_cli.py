@@ -448,14 +448,23 @@ def test_a_name_that_is_too_long_is_refused_in_one_line(place: Place):
         assert "mtkit: error: " in place.refused(*arguments)
 
 
-@pytest.mark.parametrize(
-    "words", [["in.txt", "a b.txt"], ["missing.docx"], ["."], ["good", "morning"]]
-)
+@pytest.mark.parametrize("words", [["in.txt", "a b.txt"], ["."], ["good", "morning"]])
 def test_text_or_several_files_as_arguments_get_advice(words: list[str], place: Place):
     for name in ("in.txt", "a b.txt"):
         place.write(name, "one two\n")
     error = place.refused("translate", *words)
     assert f"{shlex.quote(' '.join(words))} is not one file that exists; text comes from" in error
+
+
+@pytest.mark.parametrize("name", ["missing.docx", "missing.txt", "a/missing.md.gz"])
+def test_a_missing_file_is_refused_the_same_in_both_ways(name: str, trained: Place):
+    outcomes = [
+        trained.mtkit("translate", *given, "--output", f"out-{name.replace('/', '-')}")
+        for given in ([name], ["--input", name])
+    ]
+    assert {outcome.status for outcome in outcomes} == {1}
+    assert outcomes[0].err == outcomes[1].err
+    assert name in outcomes[0].err
 
 
 PATHS = {"PYTHONPATH": os.pathsep.join(sys.path)}

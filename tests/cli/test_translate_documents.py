@@ -226,7 +226,7 @@ def test_a_segment_whose_codes_do_not_come_back_keeps_its_source(documents, monk
     assert (
         "in.srt: 1 of 4 segments stay as they are, because their translations lost" in outcome.err
     )
-    assert "cue 3: not translated: its translation lost the formatting" in outcome.err
+    assert "cue 3: source kept: its translation lost the formatting" in outcome.err
 
 
 def test_doubts_are_marked_in_a_po_file(place: Place, checked: list[str]):
@@ -237,7 +237,7 @@ def test_doubts_are_marked_in_a_po_file(place: Place, checked: list[str]):
     assert "of 3 segments are marked" in marked.err
     rejected = place.mtkit(*checked, "in.po", "--reject", "100")
     assert rejected.out.count('msgstr ""\n') == 2
-    assert rejected.out.count("# mtkit: not translated: ") >= 2
+    assert rejected.out.count("# mtkit: source kept: ") >= 2
     assert "rejected 3 of 3 segments: confidence below 100" in rejected.err
 
 
@@ -303,9 +303,7 @@ def test_html_is_checked_too(place: Place, checked: list[str]):
     outcome = place.mtkit(*checked, "--input", "in.html", "--reject", "100")
     assert outcome.out == page
     assert "rejected 3 of 3 segments" in outcome.err
-    doubts = re.findall(
-        r"^mtkit: line (\d): not translated: .*confidence", outcome.err, re.MULTILINE
-    )
+    doubts = re.findall(r"^mtkit: line (\d): source kept: .*confidence", outcome.err, re.MULTILINE)
     assert doubts == ["1", "2", "3"]
 
 

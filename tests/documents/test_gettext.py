@@ -320,7 +320,7 @@ def test_a_reason_says_whether_something_else_stays(name: str):
     lines.put("One", None, "confidence 7")
     lines.put("Two", "Zwo", "confidence 9")
     none, doubtful, rejected = (lines.marks[number] for number in range(3))
-    assert none == "not translated: confidence 7"
+    assert none == "source kept: confidence 7"
     assert doubtful == "confidence 9"
     assert rejected == "new translation rejected: confidence 7"
     written = lines.write().decode()

@@ -414,3 +414,12 @@ def test_a_warning_names_the_line_of_a_window(untrained: Run, caplog: pytest.Log
     list(held.translate_windows(given))
     found = [re.findall(r"^line \d+", record.getMessage()) for record in caplog.records]
     assert list(itertools.chain(*found)) == ["line 12", "line 14", "line 15", "line 16"]
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "# nothing\n#\n"])
+def test_a_glossary_without_terms_is_reported(text, tmp_path, caplog):
+    (tmp_path / "terms.tsv").write_text(text)
+    assert not Glossary.read(tmp_path / "terms.tsv")
+    assert [record.message for record in caplog.records] == [
+        f"{tmp_path / 'terms.tsv'}: has no terms"
+    ]

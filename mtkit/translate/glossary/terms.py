@@ -8,6 +8,7 @@ Text is compared without invisible characters, in Unicode NFKC, with single spac
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,6 +24,8 @@ from mtkit.base.invisible import visible
 from mtkit.base.text import UNSPACED, read_lines
 from mtkit.tokenizer import UNK_ID, Tokenizer
 from mtkit.translate.search.phrases import Phrase, Spelling, WordBreaks
+
+log = logging.getLogger(__name__)
 
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 # Joiners and the soft hyphen, which stand inside of words.
@@ -90,6 +93,8 @@ class Glossary:
                 glossary._add(*columns)
             except MtkitError as error:
                 raise MtkitError(f"{path}, line {number}: {error}") from None
+        if not glossary:
+            log.warning("%s: has no terms", path)
         return glossary
 
     def __len__(self) -> int:
