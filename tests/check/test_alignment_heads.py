@@ -1,7 +1,6 @@
 """The heads that align words, chosen by the lexicon of a run."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from conftest import copied_run, number_pairs
@@ -57,11 +56,11 @@ def lexicon_of_numbers() -> Lexicon:
 
 
 @pytest.fixture
-def run(untrained: Run, tmp_path: Path) -> Run:
+def run(untrained, tmp_path):
     return Run.open(copied_run(untrained, tmp_path / "run"))
 
 
-def test_the_choice_is_that_of_gold_alignments_and_is_stored_once(run: Run):
+def test_the_choice_is_that_of_gold_alignments_and_is_stored_once(run):
     pairs, lexicon = number_pairs(120, 3), lexicon_of_numbers()
     with Translator.load(run, device="cpu") as translator:
         tune_to_lexicon(run, translator, lexicon, pairs)
@@ -81,7 +80,7 @@ def test_the_choice_is_that_of_gold_alignments_and_is_stored_once(run: Run):
 
 
 @pytest.mark.parametrize("reason", ["a trained head", "no known word", "words without spaces"])
-def test_no_heads_are_chosen_without_a_use(run: Run, reason: str, monkeypatch: pytest.MonkeyPatch):
+def test_no_heads_are_chosen_without_a_use(run, reason, monkeypatch):
     lexicon = lexicon_of_numbers()
     with Translator.load(run, device="cpu") as translator:
         if reason == "a trained head":

@@ -88,7 +88,7 @@ def marked(browser: Browser, line: int, row: int, name: str) -> list[str]:
     return found
 
 
-def test_the_lines_that_lost_most_come_first(browser: Browser, tmp_path: Path):
+def test_the_lines_that_lost_most_come_first(browser, tmp_path):
     show(browser, tmp_path, SYSTEMS)
     found = [sentence_chrf(texts, REFERENCES) for texts in (FIRST, SECOND)]
     gaps = [other - one for one, other in zip(*found, strict=True)]
@@ -111,7 +111,7 @@ def test_the_lines_that_lost_most_come_first(browser: Browser, tmp_path: Path):
 ORDERS = "[...document.getElementById('choices').elements.order.options].map((one) => one.text)"
 
 
-def test_only_systems_with_a_forecast_have_its_order(browser: Browser, tmp_path: Path):
+def test_only_systems_with_a_forecast_have_its_order(browser, tmp_path):
     file = ComparedSystem("file", SECOND, [Checked(())] * len(SECOND))
     show(browser, tmp_path, [SYSTEMS[0], file])
     found = [one for one in browser.value(ORDERS) if "forecast" in one]
@@ -126,7 +126,7 @@ def test_only_systems_with_a_forecast_have_its_order(browser: Browser, tmp_path:
 WITHOUT_REFERENCES = ComparedText("in.en", None, SOURCES, "en", "de")
 
 
-def test_without_references_the_most_doubtful_lines_come_first(browser: Browser, tmp_path: Path):
+def test_without_references_the_most_doubtful_lines_come_first(browser, tmp_path):
     show(browser, tmp_path, [SYSTEMS[1]], WITHOUT_REFERENCES)
     assert browser.value(ORDERS) == ["lowest forecast", "most severe finding", "order of the text"]
     assert lines_of(browser) == [5, 4, 3, 2, 1]
@@ -140,7 +140,7 @@ def test_without_references_the_most_doubtful_lines_come_first(browser: Browser,
     assert lines_of(browser) == [2, 3, 1, 4, 5]
 
 
-def test_without_references_the_lines_that_differ_most_come_first(browser: Browser, tmp_path: Path):
+def test_without_references_the_lines_that_differ_most_come_first(browser, tmp_path):
     show(browser, tmp_path, SYSTEMS, WITHOUT_REFERENCES)
     # By hand: 4 of 4 and 5 of 5 words, 3 of 9 with the emoji, 2 of 12, and none.
     assert lines_of(browser) == [2, 4, 3, 1, 5]
@@ -154,7 +154,7 @@ def test_without_references_the_lines_that_differ_most_come_first(browser: Brows
     assert lines_of(browser) == [4, 5, 1, 2, 3]
 
 
-def test_a_link_leads_to_its_lines(browser: Browser, tmp_path: Path):
+def test_a_link_leads_to_its_lines(browser, tmp_path):
     top = "document.getElementById('pager').getBoundingClientRect().top"
     show(browser, tmp_path, *many(120))
     assert browser.value("scrollY") == 0
@@ -166,7 +166,7 @@ def test_a_link_leads_to_its_lines(browser: Browser, tmp_path: Path):
     assert focused(browser) == "count"
 
 
-def test_a_kind_of_finding_that_no_line_has_is_not_offered(browser: Browser, tmp_path: Path):
+def test_a_kind_of_finding_that_no_line_has_is_not_offered(browser, tmp_path):
     kinds = "[...document.getElementById('choices').elements.kind.options].map((one) => one.value)"
     show(browser, tmp_path, SYSTEMS)
     assert browser.value(kinds) == ["", "any", "none", "numbers", "length"]
@@ -179,7 +179,7 @@ def test_a_kind_of_finding_that_no_line_has_is_not_offered(browser: Browser, tmp
     assert lines_of(browser) == []
 
 
-def test_no_score_of_a_line_is_broken(browser: Browser, tmp_path: Path):
+def test_no_score_of_a_line_is_broken(browser, tmp_path):
     metric = SegmentMetric("COMET", [[0.1234] * 5] * 2)
     show(browser, tmp_path, SYSTEMS, segment_metrics=[metric])
     parts = "[...document.querySelectorAll('.score-of > span')]"
@@ -188,7 +188,7 @@ def test_no_score_of_a_line_is_broken(browser: Browser, tmp_path: Path):
     assert browser.value(f"{parts}.every((one) => one.getClientRects().length === 1)")
 
 
-def test_words_that_differ_are_marked(browser: Browser, tmp_path: Path):
+def test_words_that_differ_are_marked(browser, tmp_path):
     show(browser, tmp_path, SYSTEMS, address="#order=line")
     assert marked(browser, 0, 1, "lacks-two") == ["rote"]
     assert marked(browser, 0, 1, "lacks-one") == []
@@ -205,7 +205,7 @@ def test_words_that_differ_are_marked(browser: Browser, tmp_path: Path):
     assert marked(browser, 0, 3, "two") == []
 
 
-def test_a_finding_is_shown_where_it_is(browser: Browser, tmp_path: Path):
+def test_a_finding_is_shown_where_it_is(browser, tmp_path):
     show(browser, tmp_path, SYSTEMS, address="#line=3")
     assert lines_of(browser) == [3]
     found = "[...document.querySelectorAll('.found li')].map((one) => one.textContent)"
@@ -259,7 +259,7 @@ def common(ones: list[str], others: list[str]) -> int:
     return row[-1]
 
 
-def test_as_few_words_are_marked_as_can_be(browser: Browser, tmp_path: Path):
+def test_as_few_words_are_marked_as_can_be(browser, tmp_path):
     draw = random.Random(1)
     pairs = [
         tuple(" ".join(draw.choices("abcd", k=draw.randrange(12))) for _ in range(2))
@@ -277,7 +277,7 @@ def test_as_few_words_are_marked_as_can_be(browser: Browser, tmp_path: Path):
         assert len(reference) - len(lacking) == (expected if reference else 0)
 
 
-def test_marked_are_words_that_no_reference_has(browser: Browser, tmp_path: Path):
+def test_marked_are_words_that_no_reference_has(browser, tmp_path):
     text = ComparedText("t", ["a b c", ""], others=[["a x c", "y"]])
     show(browser, tmp_path, [ComparedSystem("x", ["a x d", "y z"])], text, address="#order=line")
     assert marked(browser, 0, 2, "one") == ["d"]
@@ -287,21 +287,21 @@ def test_marked_are_words_that_no_reference_has(browser: Browser, tmp_path: Path
     assert marked(browser, 1, 2, "one") == ["z"]
 
 
-def test_words_of_a_script_without_spaces_are_its_characters(browser: Browser, tmp_path: Path):
+def test_words_of_a_script_without_spaces_are_its_characters(browser, tmp_path):
     text = ComparedText("t", ["我们在北京。"])
     show(browser, tmp_path, [ComparedSystem("x", ["我在东京。"])], text)
     assert marked(browser, 0, 1, "one") == ["东"]
     assert marked(browser, 0, 0, "lacks-one") == ["们", "北"]
 
 
-def test_very_long_lines_are_compared_too(browser: Browser, tmp_path: Path):
+def test_very_long_lines_are_compared_too(browser, tmp_path):
     long = " ".join(f"w{number}" for number in range(5000))
     text = ComparedText("t", [f"a {long} b"])
     show(browser, tmp_path, [ComparedSystem("x", [f"c {long[::-1]} d"])], text)
     assert marked(browser, 0, 1, "one")[0].startswith("c ")
 
 
-def test_hostile_text_stays_text(browser: Browser, tmp_path: Path):
+def test_hostile_text_stays_text(browser, tmp_path):
     finding = Finding("numbers", HOSTILE, 0.5, src=range(2, 9), tgt=range(1, 5))
     first = ComparedSystem(HOSTILE, [HOSTILE], [Checked((finding,), 10.0)])
     second = ComparedSystem(f"{HOSTILE}2", [f"{HOSTILE} x"], [Checked((finding,))])
@@ -328,7 +328,7 @@ def many(count: int) -> tuple[list[ComparedSystem], ComparedText]:
     return systems, ComparedText("t", lines, lines)
 
 
-def test_lines_are_on_pages_that_the_keyboard_reaches(browser: Browser, tmp_path: Path):
+def test_lines_are_on_pages_that_the_keyboard_reaches(browser, tmp_path):
     show(browser, tmp_path, *many(120), address="#order=line")
     assert lines_of(browser) == list(range(1, 51))
     browser.value("document.querySelector('[href=\"#lines\"]').focus()")
@@ -355,7 +355,7 @@ def test_lines_are_on_pages_that_the_keyboard_reaches(browser: Browser, tmp_path
     assert browser.value("location.hash") == "#order=line&page=3"
 
 
-def test_one_of_three_systems_is_chosen(browser: Browser, tmp_path: Path):
+def test_one_of_three_systems_is_chosen(browser, tmp_path):
     third = ComparedSystem("third", REFERENCES, checked(REFERENCES, {}))
     show(browser, tmp_path, [*SYSTEMS, third])
     names = "[...document.querySelectorAll('.line')[0].querySelectorAll('.name')]"
@@ -368,7 +368,7 @@ def test_one_of_three_systems_is_chosen(browser: Browser, tmp_path: Path):
     assert browser.value(menu) == "third worse than first"
 
 
-def test_lines_are_sorted_by_outside_scores(browser: Browser, tmp_path: Path):
+def test_lines_are_sorted_by_outside_scores(browser, tmp_path):
     errors = [[0, 1, 2, 5, 1], [3.5, 0, 2, 9, 0]]
     metric = SegmentMetric("MQM", errors, lower_is_better=True)
     show(browser, tmp_path, SYSTEMS, address="#by=1", segment_metrics=[metric])

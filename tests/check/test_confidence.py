@@ -117,7 +117,7 @@ def _with_tenths(forecast: Forecast, tenths: list[tuple[float, float]]) -> Forec
     # before it, such as (40, 38), gets that value. Outside, the correction is that of the end.
     [(20, 35), (25, 37.5), (30, 40), (40, 40), (50, 65), (10, 25), (60, 75)],
 )
-def test_forecasts_are_corrected_by_the_tenths_in_order(raw: float, expected: float):
+def test_forecasts_are_corrected_by_the_tenths_in_order(raw, expected):
     constant = {name: [0.0] * len(FEATURES) for name in ("means", "weights", "low", "high")}
     forecast = Forecast.fit(*_data(300, 8)).model_copy(update={**constant, "bias": raw})
     corrected = _with_tenths(forecast, [(20, 35), (30, 40), (40, 38), (50, 65)])

@@ -13,7 +13,7 @@ from mtkit.check.rules.marks import Text
 
 
 @pytest.fixture(scope="module")
-def coverage() -> Coverage:
+def coverage():
     return coverage_of_words()
 
 
@@ -22,14 +22,14 @@ def _found(coverage: Coverage, source: str, translation: str) -> list[Finding]:
     return list(coverage.findings(*pair, coverage.of(*pair)))
 
 
-def test_whole_translations_have_no_findings(coverage: Coverage):
+def test_whole_translations_have_no_findings(coverage):
     pick = random.Random(2)
     assert not [
         pair for pair in (pair_of_words(pick) for _ in range(200)) if _found(coverage, *pair)
     ]
 
 
-def test_the_words_that_are_not_translated_are_named(coverage: Coverage):
+def test_the_words_that_are_not_translated_are_named(coverage):
     pick = random.Random(3)
     for _ in range(50):
         source, translation = pair_of_words(pick)
@@ -45,7 +45,7 @@ def test_the_words_that_are_not_translated_are_named(coverage: Coverage):
         assert finding.reason == f'not translated: "{" ".join(named)}"'
 
 
-def test_the_words_that_are_added_are_named(coverage: Coverage):
+def test_the_words_that_are_added_are_named(coverage):
     pick = random.Random(4)
     source, translation = pair_of_words(pick)
     words = source.split()
@@ -57,7 +57,7 @@ def test_the_words_that_are_added_are_named(coverage: Coverage):
     assert finding.reason == f'not in the source: "{span}"'
 
 
-def test_the_translation_of_another_line_is_both(coverage: Coverage):
+def test_the_translation_of_another_line_is_both(coverage):
     pick = random.Random(5)
     source, _ = pair_of_words(pick)
     others = [f"t{word[1:]}" for word in WORDS if word not in source.split()][:10]
@@ -65,7 +65,7 @@ def test_the_translation_of_another_line_is_both(coverage: Coverage):
     assert kinds == ["omission", "addition"]
 
 
-def test_of_lines_with_many_new_words_only_that_is_said(coverage: Coverage):
+def test_of_lines_with_many_new_words_only_that_is_said(coverage):
     (finding,) = _found(coverage, "these are quite other Names", "hier steht nichts von Names")
     assert finding.kind == "unknown"
     assert finding.reason == "4 of 5 words are new to the model: these, are, quite, other"
@@ -73,7 +73,7 @@ def test_of_lines_with_many_new_words_only_that_is_said(coverage: Coverage):
     assert not _found(coverage, "quite other", "ganz anders")
 
 
-def test_words_that_both_sides_have_are_covered(coverage: Coverage):
+def test_words_that_both_sides_have_are_covered(coverage):
     source, translation = pair_of_words(random.Random(6))
     pair = coverage.of(Text(f"{source} Anna"), Text(f"{translation} Anna"))
     assert pair.src.log_odds[-1] < 0
@@ -81,11 +81,11 @@ def test_words_that_both_sides_have_are_covered(coverage: Coverage):
 
 
 @pytest.mark.parametrize("pair", [("", ""), ("...", "!"), ("saaa", "")])
-def test_texts_without_words_are_accepted(coverage: Coverage, pair: tuple[str, str]):
+def test_texts_without_words_are_accepted(coverage, pair):
     _found(coverage, *pair)
 
 
-def test_the_worst_run_has_the_highest_sum(coverage: Coverage):
+def test_the_worst_run_has_the_highest_sum(coverage):
     pick = random.Random(7)
     for _ in range(30):
         source, translation = pair_of_words(pick)
@@ -137,5 +137,5 @@ def test_of_a_text_without_clauses_some_words_are_deleted():
         ("A man in a red coat walks.", None),
     ],
 )
-def test_the_last_third_is_deleted_before_the_mark(text: str, shorter: str | None):
+def test_the_last_third_is_deleted_before_the_mark(text, shorter):
     assert delete_end(text) == shorter

@@ -33,7 +33,7 @@ def test_facts_are_the_same_after_they_were_stored(tmp_path):
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 199])
-def test_few_pairs_teach_no_words_and_no_habits(count: int):
+def test_few_pairs_teach_no_words_and_no_habits(count):
     facts = PairFacts.learn(pairs(count), src_lang="en", tgt_lang="de")
     assert facts.sampled == count
     assert facts.tgt_words == facts.never_last == facts.loose == []

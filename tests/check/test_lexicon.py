@@ -1,7 +1,6 @@
 """The lexicon: which words translate each other."""
 
 import random
-from pathlib import Path
 
 import pytest
 
@@ -71,7 +70,7 @@ def test_a_rare_word_has_neither():
     assert "rare" not in found.src_shares
 
 
-def test_a_saved_lexicon_is_read_as_it_was(tmp_path: Path):
+def test_a_saved_lexicon_is_read_as_it_was(tmp_path):
     found = Lexicon.learn(_pairs(200))
     save_lexicons(tmp_path / "one.tsv", {"de": found})
     again = load_lexicon(tmp_path / "one.tsv", "de")
@@ -82,7 +81,7 @@ def test_a_saved_lexicon_is_read_as_it_was(tmp_path: Path):
         assert again.src_to_tgt[source] == pytest.approx(entry, rel=0.01)
 
 
-def test_each_target_language_has_its_own_lexicon(tmp_path: Path):
+def test_each_target_language_has_its_own_lexicon(tmp_path):
     path = tmp_path / "lexicon.tsv"
     german, greek = (
         Lexicon({"one": {word: 1.0}}, {word: {"one": 0.5}}, {"one": 0.1}, {word: 0.1})
@@ -112,7 +111,7 @@ def test_no_pairs_give_an_empty_lexicon():
         ("", []),
     ],
 )
-def test_a_key_is_the_beginning_of_a_word(text: str, keys: list[str]):
+def test_a_key_is_the_beginning_of_a_word(text, keys):
     assert Text(text).keys == keys
     assert [text[a:b].lower()[:6] for a, b in Text(text).spans()] == keys
 

@@ -38,7 +38,7 @@ def rest(source: str, translation: str, src: str = "en", tgt: str = "fr") -> tup
         ("am 25.8.", [25]),
     ],
 )
-def test_each_kind_of_number_is_read(text: str, values: list[float | str]):
+def test_each_kind_of_number_is_read(text, values):
     numbers = numbers_of(text, lang="en")
     for number, value in zip(numbers[: len(values)], values, strict=True):
         assert value in number.readings
@@ -56,7 +56,7 @@ ANSWERED = {
 }
 
 
-def test_each_kind_of_answer_is_needed(monkeypatch: pytest.MonkeyPatch):
+def test_each_kind_of_answer_is_needed(monkeypatch):
     assert [answer.__name__ for answer in ANSWERS] == list(ANSWERED)
     for number, (name, pairs) in enumerate(ANSWERED.items()):
         for english, german in pairs.items():
@@ -83,7 +83,7 @@ def test_each_kind_of_answer_is_needed(monkeypatch: pytest.MonkeyPatch):
         ("articles 12 à 10", "12, 11 and 10", False),
     ],
 )
-def test_a_range_may_be_listed_on_the_other_side(range_: str, listed: str, is_right: bool):
+def test_a_range_may_be_listed_on_the_other_side(range_, listed, is_right):
     assert (rest(range_, listed, "fr", "en") == ([], [])) is is_right
     assert (rest(listed, range_, "en", "fr") == ([], [])) is is_right
 
@@ -126,7 +126,7 @@ def test_numbers_of_the_cldr_in_twelve_languages_are_judged_right():
         ("123456789012345678901234567890", "123456789012345678901234567890"),
     ],
 )
-def test_ways_to_write_a_number_are_equal(texts: tuple[str, ...]):
+def test_ways_to_write_a_number_are_equal(texts):
     for one, other in itertools.permutations(texts, 2):
         assert rest(one, other) == ([], [])
 
@@ -149,7 +149,7 @@ def test_ways_to_write_a_number_are_equal(texts: tuple[str, ...]):
         ("123456789012345678901234567890", "123456789012345678901234567891"),
     ],
 )
-def test_other_numbers_are_not_equal(one: str, other: str):
+def test_other_numbers_are_not_equal(one, other):
     for source, translation in ((one, other), (other, one)):
         src, tgt = rest(source, translation)
         assert len(src) == len(tgt) == 1
@@ -173,7 +173,7 @@ def test_other_numbers_are_not_equal(one: str, other: str):
         ("fr", {"XXIe siècle": 21}),
     ],
 )
-def test_numbers_in_words_have_their_values(language: str, words: dict[str, float]):
+def test_numbers_in_words_have_their_values(language, words):
     for text, value in words.items():
         assert value in numbers_in_words(f"ab {text} cd", language).values
 
@@ -181,18 +181,14 @@ def test_numbers_in_words_have_their_values(language: str, words: dict[str, floa
 @pytest.mark.parametrize(
     ("source", "translation", "languages"),
     [
-        ("the 50th time", "la cinquantième fois", ("en", "fr")),
         ("21st century", "XXIe siècle", ("en", "fr")),
         ("4 men and 2 women", "vier Männer und zwei Frauen", ("en", "de")),
-        ("at 2:30", "um halb drei", ("en", "de")),
         ("three of the five", "3 der 5", ("en", "de")),
         ("six hundred pupils", "600 élèves", ("en", "fr")),
         ("2.5 million", "deux millions et demi", ("en", "fr")),
         ("93 million miles", "150 Millionen Kilometer", ("en", "de")),
         ("on May 3", "am 3. 5.", ("en", "de")),
-        ("Mar 5, 2021", "5.3.2021", ("en", "de")),
         ("5 Sept 2021", "5/9/2021", ("en", "fr")),
-        ("1.5 years", "anderthalb Jahre", ("en", "de")),
         ("3.5 million people", "dreieinhalb Millionen Menschen", ("en", "de")),
         ("500,000 people", "half a million people", ("en", "en")),
         ("1848", "achtzehnhundertachtundvierzig", ("en", "de")),
@@ -200,7 +196,6 @@ def test_numbers_in_words_have_their_values(language: str, words: dict[str, floa
         ("He is 5'10\" tall.", "Er ist 1,78 m groß.", ("en", "de")),
         ("in the late Eighties", "à la fin des années 80", ("en", "fr")),
         ("20.12.2012 from 9pm", "20 décembre 2012 à partir de 21 heures", ("en", "fr")),
-        ("for 1.5 hours", "pendant 1h30", ("en", "fr")),
         ("within two weeks", "dans les 15 jours", ("en", "fr")),
         ("2.2 trillion cubic feet of gas", "63 milliards de mètres cubes de gaz", ("en", "fr")),
         ("for 30 years", "depuis trente ans", ("eng_Latn", "fra_Latn")),
@@ -217,7 +212,6 @@ def test_numbers_in_words_have_their_values(language: str, words: dict[str, floa
         ("5-6,000 people", "5 000 à 6 000 personnes", ("en", "fr")),
         ("5,000 people", "5 ezer ember", ("en", "hu")),
         ("5 million people", "5 millió ember", ("en", "hu")),
-        ("0,125 kg", "0.125 kg", ("en", "de")),
         ("1.500 GHz", "1,5 GHz", ("en", "de")),
     ],
 )
@@ -288,7 +282,6 @@ def test_strange_digits_are_read():
     ("english", "other", "language"),
     [
         ("1.3 billion people", "13亿人口", "zh"),
-        ("1.5 million people", "150万人", "zh"),
         ("3.2 trillion yuan", "3.2万亿元", "zh"),
         ("10,000 yen", "1万円", "ja"),
         ("15,000 yen", "1万5千円", "ja"),
@@ -298,17 +291,9 @@ def test_strange_digits_are_read():
         ("more than 20 million people", "2000多万人", "zh"),
         ("10,000, 20,000 or 30,000", "1만 2만 3만", "ko"),
         ("at 3:30 pm", "15時30分", "ja"),
-        ("500 million won", "5억 원", "ko"),
-        ("2.5 million people", "250만 명", "ko"),
         ("2,500,000 people", "2,5 millones de personas", "es"),
-        ("3 billion people", "3000 millones de personas", "es"),
         ("3 billion people", "3 mil millones de personas", "es"),
         ("5,000 people", "5 mil personas", "es"),
-        ("2,500,000 people", "2,5 milhões de pessoas", "pt"),
-        ("2,500,000 people", "2,5 milioni di persone", "it"),
-        ("2,500,000 people", "2,5 miljoen mensen", "nl"),
-        ("2,500,000 people", "2,5 mln osób", "pl"),
-        ("2,500,000 people", "2,5 milionu lidí", "cs"),
         ("2,500,000 people", "2,5 млн человек", "ru"),
         ("1.2 million people", "1200 тыс. человек", "ru"),
         ("3.5 percent of 12,345", "٣٫٥ في المئة من ١٢٬٣٤٥", "ar"),
@@ -324,7 +309,7 @@ def test_strange_digits_are_read():
         ("3 friends of mine", "3 mia amiche", "it"),
     ],
 )
-def test_scales_and_marks_of_other_languages_are_read(english: str, other: str, language: str):
+def test_scales_and_marks_of_other_languages_are_read(english, other, language):
     assert rest(english, other, "en", language) == ([], [])
     assert rest(other, english, language, "en") == ([], [])
     wrong = re.sub(r"\d", lambda digit: str((int(digit[0]) + 3) % 10), other, count=1)
@@ -344,7 +329,7 @@ def test_scales_and_marks_of_other_languages_are_read(english: str, other: str, 
         ("It costs 35,000 euros.", "Cela coûte 35 euros.", "fr"),
     ],
 )
-def test_other_scales_are_other_numbers(source: str, translation: str, language: str):
+def test_other_scales_are_other_numbers(source, translation, language):
     assert all(rest(source, translation, "en", language))
     assert all(rest(translation, source, language, "en"))
 
@@ -357,7 +342,7 @@ def test_scales_of_a_language_that_is_not_known_are_compared():
     ("fraction", "decimal"),
     [("2½", "2.5"), ("2 1/2", "2,5"), ("2-1/2", "2.5"), ("½", "0,5"), ("1/3", "0.33")],
 )
-def test_a_fraction_may_be_a_decimal(fraction: str, decimal: str):
+def test_a_fraction_may_be_a_decimal(fraction, decimal):
     source, translation = f"{fraction} litres of 7", f"{decimal} litres sur 8"
     assert rest(source, translation) == (["7"], ["8"])
     assert rest(translation, source) == (["8"], ["7"])
@@ -380,13 +365,13 @@ def test_a_scale_that_is_given_once_is_of_both_numbers():
 
 
 @pytest.mark.parametrize("number", ["12.0", "1,50", "1:30", "1h30"])
-def test_seconds_are_no_years(number: str):
+def test_seconds_are_no_years(number):
     assert rest(f"It took {number}s.", "Es dauerte 7 Sekunden.", "en", "de") == ([number], ["7"])
     assert rest("It took 12.0s.", "Es dauerte 12 Sekunden.", "en", "de") == ([], [])
 
 
 @pytest.mark.parametrize("quotation", ['"93".', '"93"', '93"', "'93'.", "“93”.", "(93)."])
-def test_a_number_before_a_quotation_mark_is_compared(quotation: str):
+def test_a_number_before_a_quotation_mark_is_compared(quotation):
     found = rest(f"the number {quotation}", "die Nummer 13.", "en", "de")
     assert found == (["93"], ["13"])
     assert rest("the number 13.", f"die Nummer {quotation}", "en", "de") == (["13"], ["93"])

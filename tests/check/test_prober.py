@@ -14,7 +14,6 @@ from mtkit.check.model.coverage import Contrast, Coverage
 from mtkit.check.model.linear import Regression
 from mtkit.check.model.prober import contrasts_of
 from mtkit.check.rules.marks import Text
-from mtkit.run_folder import Run
 from mtkit.translate import ForcedDecoder, Translation, Translator
 
 # Of 8 features, in the order of `Coverage.contrast_features`: each with weight 0 but the last.
@@ -65,7 +64,7 @@ def test_the_model_is_asked_with_the_mark_that_the_source_ends_with(source, tran
 
 
 @pytest.fixture(scope="module")
-def coverage() -> Coverage:
+def coverage():
     found = coverage_of_words()
     return Coverage(found.lexicon, found.settings.model_copy(update={"contrast": BY_HAND}))
 
@@ -84,7 +83,7 @@ def _shortened(coverage: Coverage, source: str, translation: str) -> str | None:
     return coverage.shortened(src, tgt, coverage.of(src, tgt))
 
 
-def test_a_source_loses_the_words_that_have_no_translation(coverage: Coverage):
+def test_a_source_loses_the_words_that_have_no_translation(coverage):
     pick = random.Random(3)
     for _ in range(20):
         source, cut, expected = _cut(pick)
@@ -97,14 +96,14 @@ def test_a_source_loses_the_words_that_have_no_translation(coverage: Coverage):
     assert _shortened(coverage, f"{source} " * 200, cut) is None
 
 
-def test_where_only_the_mark_is_missing_the_whole_source_is_asked(coverage: Coverage):
+def test_where_only_the_mark_is_missing_the_whole_source_is_asked(coverage):
     source, translation = pair_of_words(random.Random(6))
     assert _shortened(coverage, f"{source}.", translation) == f"{source}."
     assert _shortened(coverage, f"{source}.", f"{translation}!") is None
 
 
 @pytest.mark.parametrize(("last", "is_omission"), [(0.4, False), (0.6, True)])
-def test_near_the_limit_the_model_decides(coverage: Coverage, last: float, is_omission: bool):
+def test_near_the_limit_the_model_decides(coverage, last, is_omission):
     source, cut, _ = _cut(random.Random(4))
     src, tgt = Text(source), Text(cut)
     findings = list(coverage.findings(src, tgt, coverage.of(src, tgt), Contrast(*[0.0] * 5, last)))
@@ -113,7 +112,7 @@ def test_near_the_limit_the_model_decides(coverage: Coverage, last: float, is_om
     assert [x.kind for x in coverage.findings(src, tgt, coverage.of(src, tgt))] == ["omission"]
 
 
-def test_what_a_model_is_asked_does_not_depend_on_the_other_lines(fitted: Run, coverage: Coverage):
+def test_what_a_model_is_asked_does_not_depend_on_the_other_lines(fitted, coverage):
     checker = load_checker(fitted)
     checker.coverage = coverage
     pick = random.Random(5)

@@ -3,7 +3,6 @@
 import errno
 import gzip
 import random
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +10,7 @@ from mtkit.check.report import FindingTable, sortable_rows
 from mtkit.check.rules.findings import Finding
 
 
-def test_a_finding_is_one_line_without_control_characters(tmp_path: Path):
+def test_a_finding_is_one_line_without_control_characters(tmp_path):
     text = "a\x1b[31m\r\n\t\x00\x7f\x85\x9b\u2028\u2029\\é猫"
     path = tmp_path / "findings.tsv"
     with FindingTable(path) as table:
@@ -22,7 +21,7 @@ def test_a_finding_is_one_line_without_control_characters(tmp_path: Path):
     assert row.split("\t") == ["1", "loop", "1.00", *[escaped] * 3]
 
 
-def test_rows_are_sorted_by_severity_and_then_by_their_pairs(tmp_path: Path):
+def test_rows_are_sorted_by_severity_and_then_by_their_pairs(tmp_path):
     choose = random.Random(2)
     rows = [(round(choose.random(), 1), number, f"a\u2028{number}\r") for number in range(1, 400)]
     with FindingTable(tmp_path / "table.tsv.gz", has_places=True) as table:
@@ -40,7 +39,7 @@ def test_rows_are_sorted_by_severity_and_then_by_their_pairs(tmp_path: Path):
     ]
 
 
-def test_rows_that_do_not_fit_in_memory_are_on_the_disk_which_may_be_full(tmp_path: Path):
+def test_rows_that_do_not_fit_in_memory_are_on_the_disk_which_may_be_full(tmp_path):
     rows = list(sortable_rows([Finding("loop", "why", 1)], ("a" * 5000, "b"), number=1))
     with FindingTable(tmp_path / "table.tsv") as table:
         # SQLite has 8 of these rows in memory, and the others in its file.

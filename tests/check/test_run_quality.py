@@ -3,7 +3,6 @@
 import logging
 import shlex
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +24,7 @@ PAIRS = number_pairs(700, 11)
 
 
 @pytest.fixture
-def changed_run(fitted: Run, tmp_path: Path) -> Run:
+def changed_run(fitted, tmp_path):
     """A copy that a test may change."""
     return Run.open(copied_run(fitted, tmp_path / "run"))
 
@@ -36,11 +35,11 @@ def fitted_bytes(run: Run) -> list[bytes]:
     return [(run.path / name).read_bytes() for name in (CONFIDENCE, LEXICON)]
 
 
-def test_fitting_twice_writes_the_same_bytes(changed_run: Run):
+def test_fitting_twice_writes_the_same_bytes(changed_run):
     assert fitted_bytes(changed_run) == fitted_bytes(changed_run)
 
 
-def test_the_quality_is_of_translations_of_held_out_pairs(fitted: Run):
+def test_the_quality_is_of_translations_of_held_out_pairs(fitted):
     checks = RunChecks.load(fitted.path)
     assert checks is not None
     (direction,) = checks.directions
@@ -55,7 +54,7 @@ def test_the_quality_is_of_translations_of_held_out_pairs(fitted: Run):
     assert mean == pytest.approx(sum(chrf) / len(chrf), abs=0.1)
 
 
-def test_the_words_of_the_corpus_are_in_the_lexicon(fitted: Run):
+def test_the_words_of_the_corpus_are_in_the_lexicon(fitted):
     checker = load_checker(fitted)
     source, target = "one two three four", "vier drei zwei eins"
     assert not checker.check(source, target).findings
@@ -63,7 +62,7 @@ def test_the_words_of_the_corpus_are_in_the_lexicon(fitted: Run):
     assert "omission" in kinds
 
 
-def test_the_words_of_markup_and_addresses_are_not_new(fitted: Run):
+def test_the_words_of_markup_and_addresses_are_not_new(fitted):
     checker = load_checker(fitted)
     parts = "<blockquote>{username}</blockquote> https://example.com/help/page me@example.org"
     pair = f"one two three four {parts}", f"vier drei zwei eins {parts}"
@@ -72,7 +71,7 @@ def test_the_words_of_markup_and_addresses_are_not_new(fitted: Run):
     assert lost - {"length", "omission"} == {"placeholders", "markup", "addresses"}
 
 
-def test_there_is_a_confidence_only_with_log_probabilities(fitted: Run):
+def test_there_is_a_confidence_only_with_log_probabilities(fitted):
     checker = load_checker(fitted)
     assert checker.check("one two", "zwei eins").confidence is None
     sure = checker.check("one two", "zwei eins", Decoded([-0.01] * 3)).confidence
@@ -82,7 +81,7 @@ def test_there_is_a_confidence_only_with_log_probabilities(fitted: Run):
     assert 0 <= unsure < sure <= 100
 
 
-def test_characters_that_the_vocabulary_lacks_are_named(fitted: Run):
+def test_characters_that_the_vocabulary_lacks_are_named(fitted):
     checker = load_checker(fitted)
     (finding,) = (
         one for one in checker.check("one 猫 two", "zwei eins").findings if one.kind == "unknown"
@@ -97,7 +96,7 @@ def test_characters_that_the_vocabulary_lacks_are_named(fitted: Run):
     assert "unknown" not in kinds
 
 
-def test_characters_in_several_parts_are_known_if_the_whole_is(fitted: Run):
+def test_characters_in_several_parts_are_known_if_the_whole_is(fitted):
     checker = load_checker(fitted)
     known = Checker(checker.facts, alphabet=frozenset("caf\u00e9"))
     assert not [one for one in known.check("cafe\u0301", "f").findings if one.kind == "unknown"]
@@ -105,7 +104,7 @@ def test_characters_in_several_parts_are_known_if_the_whole_is(fitted: Run):
     assert finding.src == range(9, 10)
 
 
-def test_a_line_is_checked_the_same_whatever_was_checked_before(fitted: Run):
+def test_a_line_is_checked_the_same_whatever_was_checked_before(fitted):
     one, other = load_checker(fitted), load_checker(fitted)
     decoded = Decoded([-0.5, -0.1])
     first = [one.check(*pair, decoded) for pair in PAIRS[:50]]
@@ -125,7 +124,7 @@ def test_a_run_without_checks_says_how_to_get_them(is_imported, files, untrained
 
 
 @pytest.mark.parametrize("kind", ["marian", "nllb", "bpe with tags on both sides"])
-def test_the_command_for_files_has_the_languages_of_a_run_with_several(kind: str, tmp_path: Path):
+def test_the_command_for_files_has_the_languages_of_a_run_with_several(kind, tmp_path):
     pytest.importorskip("transformers")
     run = run_of_kind(tmp_path, kind)
     for given, shown in (
@@ -144,7 +143,7 @@ def test_the_command_for_files_has_the_languages_of_a_run_with_several(kind: str
 @pytest.mark.parametrize(
     "name", ["my run", "it's", "a;b", "$HOME", "*", "a&b", "(x)", '"', "größer", "a\\b", "-x", "~"]
 )
-def test_a_printed_command_is_what_the_shell_reads(name: str, untrained: Run):
+def test_a_printed_command_is_what_the_shell_reads(name, untrained):
     run = Run(untrained.path.parent / name, untrained.config, untrained.manifest)
     with pytest.raises(MtkitError) as caught:
         load_checker(run)
@@ -156,7 +155,7 @@ def test_a_printed_command_is_what_the_shell_reads(name: str, untrained: Run):
     assert printed.stdout == str(run.path)
 
 
-def test_a_changed_lexicon_is_refused_and_not_exported(changed_run: Run, tmp_path: Path):
+def test_a_changed_lexicon_is_refused_and_not_exported(changed_run, tmp_path):
     with (changed_run.path / LEXICON).open("a", encoding="utf-8") as file:
         file.write("one\tneun\t1\t1\n")
     for read in (load_checker, lambda run: export(run, tmp_path / "out", format="safetensors")):
@@ -164,14 +163,14 @@ def test_a_changed_lexicon_is_refused_and_not_exported(changed_run: Run, tmp_pat
             read(changed_run)
 
 
-def test_a_changed_record_is_refused(changed_run: Run):
+def test_a_changed_record_is_refused(changed_run):
     path = changed_run.path / CONFIDENCE
     path.write_text(path.read_text(encoding="utf-8").replace('"und"', '"xx"').replace("-", "+", 1))
     with pytest.raises(MtkitError, match=r"confidence\.json: "):
         load_checker(changed_run)
 
 
-def test_a_record_with_fewer_features_is_refused(changed_run: Run):
+def test_a_record_with_fewer_features_is_refused(changed_run):
     def shorten(content: dict[str, Any]) -> None:
         del content["directions"][0]["forecast"]["weights"][0]
 
@@ -180,12 +179,12 @@ def test_a_record_with_fewer_features_is_refused(changed_run: Run):
         load_checker(changed_run)
 
 
-def test_the_characters_of_tags_are_not_unknown(fitted: Run):
+def test_the_characters_of_tags_are_not_unknown(fitted):
     checked = load_checker(fitted).check("<b>one</b> {two}", "<b>eins</b> {two}")
     assert "unknown" not in [one.kind for one in checked.findings]
 
 
-def test_fitting_replaces_a_damaged_record_and_not_a_newer_one(changed_run: Run):
+def test_fitting_replaces_a_damaged_record_and_not_a_newer_one(changed_run):
     path = changed_run.path / CONFIDENCE
     expected = fitted_bytes(changed_run)
     path.write_text("{", encoding="utf-8")
@@ -197,7 +196,7 @@ def test_fitting_replaces_a_damaged_record_and_not_a_newer_one(changed_run: Run)
     assert path.read_bytes() == newer
 
 
-def test_a_run_that_is_created_anew_has_no_checks_of_the_old_one(changed_run: Run):
+def test_a_run_that_is_created_anew_has_no_checks_of_the_old_one(changed_run):
     vocabularies = changed_run.tokenizers()
     Run.create(changed_run.path, changed_run.config, vocabularies, manifest=changed_run.manifest)
     assert not (changed_run.path / CONFIDENCE).exists()
@@ -238,7 +237,7 @@ def test_each_direction_of_a_multilingual_run_has_the_words_of_its_target_langua
         assert (pair.src.new, pair.tgt.new) == (0.0, 0.0)
 
 
-def test_a_loop_lowers_the_confidence_of_its_line_to_the_worst_tenth(fitted: Run):
+def test_a_loop_lowers_the_confidence_of_its_line_to_the_worst_tenth(fitted):
     checker = load_checker(fitted)
     assert checker.forecast is not None
     worst = checker.forecast.quality.tenths[0].chrf

@@ -44,9 +44,6 @@ def louder(pairs: list[Pair]) -> list[Pair]:
     return [(src, tgt.upper()) for src, tgt in pairs]
 
 
-# Writing each kind of source
-
-
 def write_lines(folder: Path, pairs: list[Pair], *, is_packed: bool = False) -> None:
     for side, language in enumerate(SIDES):
         text = "".join(f"{pair[side]}\n" for pair in pairs).encode()
@@ -133,9 +130,6 @@ def place_in(folder: Path, pairs: list[Pair], kind: str) -> tuple[Source, Callab
     return parse_source(str(folder / name), src_lang="en", tgt_lang="de"), rewrite
 
 
-# Changing it
-
-
 def change_at(
     patch: pytest.MonkeyPatch, source: Source, reading: int, block: int, change: Callable[[], None]
 ) -> None:
@@ -156,7 +150,7 @@ def change_at(
 
 
 @pytest.fixture
-def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_steps(monkeypatch):
     """Several blocks and parts, and files that are not read ahead."""
     monkeypatch.setattr("mtkit.prepare.passes.BLOCK", 20)
     monkeypatch.setattr("mtkit.prepare.passes.PART", 2)
@@ -197,12 +191,7 @@ def changed(source: Source) -> str:
     ],
 )
 def test_a_source_of_any_kind_that_changes_before_or_in_a_pass_is_refused(
-    kind: str,
-    reading: int,
-    block: int,
-    by_rename: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    kind, reading, block, by_rename, tmp_path, monkeypatch
 ):
     pairs = number_pairs(200, seed=1)
     source, rewrite = place_in(tmp_path, pairs, kind)
@@ -214,7 +203,7 @@ def test_a_source_of_any_kind_that_changes_before_or_in_a_pass_is_refused(
 
 @pytest.mark.usefixtures("small_steps")
 def test_a_file_that_is_replaced_while_it_is_read_for_the_last_time_is_read_to_its_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path, monkeypatch
 ):
     pairs = number_pairs(200, seed=1)
     source, rewrite = place_in(tmp_path, pairs, "lines")
@@ -228,9 +217,7 @@ def test_a_file_that_is_replaced_while_it_is_read_for_the_last_time_is_read_to_i
 @pytest.mark.usefixtures("small_steps")
 @pytest.mark.parametrize("reading", PASSES[1:])
 @pytest.mark.parametrize("change", ["longer", "shorter", "one side longer", "not UTF-8", "gone"])
-def test_any_change_of_a_file_is_reported_as_a_change(
-    change: str, reading: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_any_change_of_a_file_is_reported_as_a_change(change, reading, tmp_path, monkeypatch):
     pairs = number_pairs(200, seed=1)
     source, rewrite = place_in(tmp_path, pairs, "lines")
     tgt = tmp_path / "a.de"
@@ -252,7 +239,7 @@ def test_any_change_of_a_file_is_reported_as_a_change(
 @pytest.mark.parametrize("by_rename", [False, True])
 @pytest.mark.parametrize("block", [0, 1])
 def test_the_text_of_the_other_splits_is_that_of_the_checksums(
-    split: str, by_rename: bool, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    split, by_rename, block, tmp_path, monkeypatch
 ):
     folder = tmp_path / split
     folder.mkdir()
@@ -266,7 +253,7 @@ def test_the_text_of_the_other_splits_is_that_of_the_checksums(
 
 @pytest.mark.usefixtures("small_steps")
 def test_nothing_that_was_read_of_changed_files_is_taken_up_when_they_are_as_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path, monkeypatch
 ):
     pairs = number_pairs(200, seed=1)
     source, rewrite = place_in(tmp_path, pairs, "lines")
@@ -296,7 +283,7 @@ def test_nothing_that_was_read_of_changed_files_is_taken_up_when_they_are_as_bef
 @pytest.mark.parametrize("kind", ["lines", "tsv", "parquet"])
 @pytest.mark.parametrize(("reading", "block"), [(1, 0), (1, 1), (2, 0), (3, 0)])
 def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(
-    kind: str, reading: int, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind, reading, block, tmp_path, monkeypatch
 ):
     source, _ = place_in(tmp_path, number_pairs(200, seed=1), kind)
     (file, *_) = sorted(tmp_path.iterdir())

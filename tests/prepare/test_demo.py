@@ -6,7 +6,6 @@ import itertools
 import pytest
 from support import demo_grammar
 
-from mtkit.data import Split
 from mtkit.prepare import catalogue
 
 Pair = tuple[str, str]
@@ -15,20 +14,18 @@ PINNED = "8d219edf6f2645f13c26dfa54ac3c10113eee7236d7aaf08d9291e259f1b3e4e"
 
 
 @pytest.fixture(scope="module")
-def corpus() -> dict[Split, list[Pair]]:
+def corpus():
     return catalogue.demo_corpus()
 
 
-def test_the_corpus_is_the_same_on_every_machine(corpus: dict[Split, list[Pair]]) -> None:
+def test_the_corpus_is_the_same_on_every_machine(corpus):
     text = "".join(
         f"{english}\t{german}\n" for split in corpus.values() for english, german in split
     )
     assert hashlib.sha256(text.encode()).hexdigest() == PINNED
 
 
-def test_the_corpus_has_the_promised_sizes_without_repetition(
-    corpus: dict[Split, list[Pair]],
-) -> None:
+def test_the_corpus_has_the_promised_sizes_without_repetition(corpus):
     assert {split: len(corpus[split]) for split in corpus} == {
         "train": 30_000,
         "valid": 500,
@@ -39,13 +36,11 @@ def test_the_corpus_has_the_promised_sizes_without_repetition(
     assert catalogue.find_corpus("demo-en-de").train_pairs == len(corpus["train"])
 
 
-def test_the_grammar_writes_the_corpus(corpus: dict[Split, list[Pair]]) -> None:
+def test_the_grammar_writes_the_corpus(corpus):
     assert demo_grammar.demo_corpus() == corpus
 
 
-def test_no_training_sentence_has_a_held_out_adjective_and_noun_side_by_side(
-    corpus: dict[Split, list[Pair]],
-) -> None:
+def test_no_training_sentence_has_a_held_out_adjective_and_noun_side_by_side(corpus):
     # Looked for in the text itself, not through the grammar.
     pairs = {
         f"{a.english} {form}"

@@ -57,7 +57,7 @@ class Faulty:
 
 
 @pytest.fixture(scope="module")
-def faulty() -> Faulty:
+def faulty():
     sound = sound_pairs()
     train, test = sound[:3000], sound[3100:]
     lines = [(src.encode(), tgt.encode()) for src, tgt in train]
@@ -156,7 +156,7 @@ def dropped(data: PreparedData) -> dict[int, str]:
 
 @pytest.mark.parametrize("drop_overlap", [False, True])
 def test_every_fault_is_named_with_its_line_and_all_other_pairs_stay(
-    drop_overlap: bool, faulty: Faulty, tmp_path: Path
+    drop_overlap, faulty, tmp_path
 ):
     data, report = prepared(faulty, tmp_path, drop_overlap=drop_overlap)
     found = dropped(data)
@@ -194,9 +194,7 @@ def test_every_fault_is_named_with_its_line_and_all_other_pairs_stay(
     assert all(found[sample.line] == sample.reason for sample in report.samples)
 
 
-def test_neither_blocks_nor_processes_change_what_is_found(
-    faulty: Faulty, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_neither_blocks_nor_processes_change_what_is_found(faulty, tmp_path, monkeypatch):
     whole, _ = prepared(faulty, tmp_path, name="whole")
     monkeypatch.setattr(passes, "BLOCK", 170)
     monkeypatch.setattr(passes, "PART", 4)
@@ -214,7 +212,7 @@ def test_neither_blocks_nor_processes_change_what_is_found(
             assert files[0] == files[1], name
 
 
-def test_rules_that_are_turned_off_drop_nothing(faulty: Faulty, tmp_path: Path):
+def test_rules_that_are_turned_off_drop_nothing(faulty, tmp_path):
     rules = ("control_characters", "identical", "duplicates", "misaligned", "wrong_language")
     off = [f"drop_{rule}=false" for rule in rules] + ["max_repeats=null"]
     most = {"max_ratio": 1e6, "max_tokens": 2000, "max_chars": 10_000_000}
@@ -224,9 +222,6 @@ def test_rules_that_are_turned_off_drop_nothing(faulty: Faulty, tmp_path: Path):
     wanted = {line: r for line, r in faulty.faults.items() if r in ("not UTF-8", "empty")}
     assert dropped(data) == wanted | {50: "too long", 51: "not UTF-8"}
     assert report.misaligned == []
-
-
-# Any text at all
 
 
 LINE = st.text(
@@ -247,9 +242,7 @@ RULES = st.fixed_dictionaries(
 
 @settings(max_examples=12, phases=[Phase.generate])
 @given(st.lists(st.tuples(LINE, LINE), min_size=1, max_size=8), RULES, st.integers(20, 90))
-def test_pairs_of_any_lines_stay_paired_and_none_is_lost(
-    odd: list[tuple[str, str]], rules: dict[str, Any], block: int
-):
+def test_pairs_of_any_lines_stay_paired_and_none_is_lost(odd, rules, block):
     sound = sound_pairs()
     # Between sound pairs, so that there is something to learn from.
     pairs = [*sound[:150], *odd, *sound[150:200]]

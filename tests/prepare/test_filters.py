@@ -66,14 +66,11 @@ def reason_of(
     return REASONS[one.codes[0]]
 
 
-# What a pair shows by itself
-
-
 @pytest.mark.parametrize(
     "nothing",
     ["", " ", "\t\t", "\u3000\u00a0", "\u200b\u200d\u2060", "\u00ad", "\r", "\0", "\u2028\u2029"],
 )
-def test_invisible_characters_are_empty(nothing: str):
+def test_invisible_characters_are_empty(nothing):
     assert reason_of(nothing) == "empty"
     assert reason_of(nothing, nothing) == "empty"
     assert reason_of(f"a{nothing}", drop_control_characters=False) == "kept"
@@ -89,7 +86,7 @@ CONTROLS = [*map(chr, [0, 1, 0xB, 0xC, 0xD, 0x1B, 0x1C, 0x7F, 0x85, 0x9F])]
 
 
 @pytest.mark.parametrize("sign", [*CONTROLS, "\u2028", "\u2029", "\ufeff", "\ufffd"])
-def test_controls_line_separators_inner_marks_and_replaced_characters_tell_of_damage(sign: str):
+def test_controls_line_separators_inner_marks_and_replaced_characters_tell_of_damage(sign):
     assert reason_of(f"one{sign}two") == "control characters"
     assert reason_of(f"one two{sign}") == "control characters"
     assert reason_of(f"one{sign}two", drop_control_characters=False) == "kept"
@@ -125,7 +122,7 @@ SCRIPTS = (
 
 
 @pytest.mark.parametrize("case", SCRIPTS.split())
-def test_a_side_must_be_in_the_script_that_its_code_has_or_names(case: str):
+def test_a_side_must_be_in_the_script_that_its_code_has_or_names(case):
     language, scripts = case.split(":")
     for letter in "aяω漢あカ한عह":
         reason = "kept" if letter in scripts else "wrong script"
@@ -134,7 +131,7 @@ def test_a_side_must_be_in_the_script_that_its_code_has_or_names(case: str):
 
 # Spoken languages, too, of which it is not known how they are written.
 @pytest.mark.parametrize("language", ["", "xx", "x", "und", "mul", "qaa", "a b", "123", "pbt"])
-def test_an_unknown_language_may_be_in_any_script(language: str):
+def test_an_unknown_language_may_be_in_any_script(language):
     for letter in "aяω漢あ한ع":
         assert reason_of(letter, languages=(language, "de")) == "kept"
 
@@ -187,7 +184,7 @@ def plain_counts(line: str, language: str) -> list[int]:
 
 
 @given(st.lists(LINES, min_size=1, max_size=6), st.sampled_from(["ru", "ja"]))
-def test_counting_all_lines_at_once_is_counting_each_character(lines: list[str], language: str):
+def test_counting_all_lines_at_once_is_counting_each_character(lines, language):
     side = filters._Side([line.encode() for line in lines], language, PrepareConfig())
     assert side.of_script is not None
     counts = (side.chars, side.visible, side.controls, side.letters, side.of_script)
@@ -201,15 +198,12 @@ def plain_words(text: str) -> list[str]:
 
 
 @given(LINES, LINES)
-def test_keys_are_equal_where_normal_forms_are(one: str, two: str):
+def test_keys_are_equal_where_normal_forms_are(one, two):
     texts = [one, two, one + " " + two, f" {one}\t {two} ", unicodedata.normalize("NFD", one)]
     keys = keys_of([text.encode() for text in texts])
     for a, b in itertools.combinations(range(len(texts)), 2):
         are_equal = plain_words(texts[a]) == plain_words(texts[b])
         assert (keys[a] == keys[b]) == are_equal
-
-
-# What takes all pairs
 
 
 def records_of(folder: Path, **arrays: Any) -> PairRecords:
@@ -255,9 +249,7 @@ def plain_repeats(
     st.none() | st.integers(1, 3),
     st.sampled_from([3, 7, 1000]),
 )
-def test_repeats_are_those_that_a_dictionary_finds(
-    rows: list[tuple[int, int, int]], duplicates: bool, limit: int | None, block: int
-):
+def test_repeats_are_those_that_a_dictionary_finds(rows, duplicates, limit, block):
     if not rows:
         return
     src, tgt, codes = (list(column) for column in zip(*rows, strict=True))
@@ -270,9 +262,6 @@ def test_repeats_are_those_that_a_dictionary_finds(
         assert records.counts() == Counter(found)
     pairs = list(zip(src, tgt, strict=True))
     assert found == plain_repeats(pairs, codes, duplicates=duplicates, limit=limit)
-
-
-# -- Shifts
 
 
 def lengths(count: int, *, seed: int = 1, mean: float = 1.1) -> tuple[IntArray, IntArray]:
@@ -329,7 +318,7 @@ ENDS = 15
 @pytest.mark.parametrize("by", [-3, -2, -1, 1, 2, 3])
 @pytest.mark.parametrize("size", [30, 100, 3000])
 @pytest.mark.parametrize("start", [0, 4321, -1])
-def test_a_misaligned_segment_is_found_whole(by: int, size: int, start: int, tmp_path: Path):
+def test_a_misaligned_segment_is_found_whole(by, size, start, tmp_path):
     src, tgt = lengths(9000)
     start = start if start >= 0 else len(src) - size
     tgt, wrong = misaligned(tgt, [(start, start + size, by)])
@@ -343,9 +332,7 @@ PLACES = [(100, 140, 1), (700, 1000, -2), (1985, 2030, 3), (2300, 2330, -1), (29
 
 
 @pytest.mark.parametrize("block", [500, 999, 2000, 1 << 20])
-def test_several_segments_are_found_wherever_the_corpus_is_cut(
-    block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_several_segments_are_found_wherever_the_corpus_is_cut(block, tmp_path, monkeypatch):
     monkeypatch.setattr(misalignment, "_SPAN", block)
     src, tgt = lengths(3000, seed=3)
     tgt, wrong = misaligned(tgt, PLACES)
@@ -355,7 +342,7 @@ def test_several_segments_are_found_wherever_the_corpus_is_cut(
     assert np.count_nonzero(covered & ~wrong) <= 2 * ENDS * len(PLACES)
 
 
-def test_a_corpus_that_is_misaligned_as_a_whole_is_found(tmp_path: Path):
+def test_a_corpus_that_is_misaligned_as_a_whole_is_found(tmp_path):
     src, tgt = lengths(1000)
     tgt, _ = misaligned(tgt, [(0, 1000, 1)])
     segments, covered = found_segments(tmp_path, src, tgt)
@@ -363,7 +350,7 @@ def test_a_corpus_that_is_misaligned_as_a_whole_is_found(tmp_path: Path):
     assert covered.all()
 
 
-def test_a_segment_is_found_in_its_source_and_in_no_other(tmp_path: Path):
+def test_a_segment_is_found_in_its_source_and_in_no_other(tmp_path):
     src, tgt = lengths(1000)
     tgt, _ = misaligned(tgt, [(480, 520, 2)])
     records = records_of(tmp_path, src_chars=src, tgt_chars=tgt)
@@ -375,7 +362,7 @@ def test_a_segment_is_found_in_its_source_and_in_no_other(tmp_path: Path):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_nothing_is_found_where_nothing_is_misaligned(seed: int, tmp_path: Path):
+def test_nothing_is_found_where_nothing_is_misaligned(seed, tmp_path):
     src, tgt = lengths(20_000, seed=seed)
     assert found_segments(tmp_path, src, tgt)[0] == []
     rng = np.random.default_rng(seed)
@@ -385,7 +372,7 @@ def test_nothing_is_found_where_nothing_is_misaligned(seed: int, tmp_path: Path)
     assert found_segments(tmp_path, src, tgt[order])[0] == []
 
 
-def test_nothing_is_found_where_lengths_tell_nothing(tmp_path: Path):
+def test_nothing_is_found_where_lengths_tell_nothing(tmp_path):
     alike = np.full(1000, 50)
     assert found_segments(tmp_path, alike, alike)[0] == []
     assert found_segments(tmp_path, alike, 2 * alike)[0] == []
@@ -430,7 +417,7 @@ def menu(verbs: str) -> list[tuple[bytes, bytes]]:
         ("Close, Download, Minimize, Cut", -2),
     ],
 )
-def test_similar_texts_are_right_by_their_words_and_shifted_ones_are_not(verbs: str, offset: int):
+def test_similar_texts_are_right_by_their_words_and_shifted_ones_are_not(verbs, offset):
     pairs = menu(verbs)
     assert misalignment.is_right(pairs, offset)
     src, tgt = zip(*pairs, strict=True)
@@ -444,9 +431,6 @@ def test_nothing_is_known_of_words_that_are_not_repeated():
     assert not misalignment.is_right([(b"%d" % n, b"a%d" % n) for n in range(40)], 1)
     assert not misalignment.is_right([(b"", b"")] * 30, -1)
     assert not misalignment.is_right([(b"one", b"eins")] * 2, 3)
-
-
-# What takes subwords
 
 
 def test_a_piece_is_at_home_where_it_is_more_frequent():

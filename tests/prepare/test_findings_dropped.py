@@ -50,7 +50,7 @@ KEPT = [
 
 
 @pytest.mark.parametrize(("line", "wanted"), REPAIRED)
-def test_entities_become_their_characters(line: str, wanted: str):
+def test_entities_become_their_characters(line, wanted):
     found: Counter[str] = Counter()
     assert repaired(([line.encode()], [b"x"]), found) == ([wanted.encode()], [b"x"])
     assert repaired(([b"x"], [line.encode()]), found) == ([b"x"], [wanted.encode()])
@@ -58,7 +58,7 @@ def test_entities_become_their_characters(line: str, wanted: str):
 
 
 @pytest.mark.parametrize("line", KEPT)
-def test_what_is_no_entity_or_needs_it_stays(line: str):
+def test_what_is_no_entity_or_needs_it_stays(line):
     found: Counter[str] = Counter()
     # Beside a pair that is repaired, and with bytes that are no text.
     block = [line.encode(), b"\xff&amp;"], [b"", b"\xfe"]
@@ -95,7 +95,7 @@ def prepared(text: list[tuple[str, str]], folder: Path, **more: Any) -> tuple[Re
     return report, rows[1:]
 
 
-def test_pairs_with_chosen_findings_are_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_pairs_with_chosen_findings_are_dropped(tmp_path, monkeypatch):
     text = pairs()
     loop = " ".join(["immer wieder"] * 5)
     third = "Les enfants jouent dans le jardin de la maison avec leur grand-père."
@@ -116,7 +116,7 @@ def test_pairs_with_chosen_findings_are_dropped(tmp_path: Path, monkeypatch: pyt
     assert prepared(text, tmp_path, name="three")[1] == []
 
 
-def test_entities_are_repaired_and_counted(tmp_path: Path):
+def test_entities_are_repaired_and_counted(tmp_path):
     text = pairs()
     text[9] = text[9][0], f"{text[9][1]} &amp; &uuml;"
     report, _ = prepared(text, tmp_path)
@@ -127,6 +127,6 @@ def test_entities_are_repaired_and_counted(tmp_path: Path):
     assert report.fixed == {}
 
 
-def test_an_unknown_kind_is_refused(tmp_path: Path):
+def test_an_unknown_kind_is_refused(tmp_path):
     with pytest.raises(MtkitError, match="drop_findings: loops is none of loop, omission"):
         prepared(pairs(), tmp_path, drop_findings=("loops",))

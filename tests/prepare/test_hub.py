@@ -207,7 +207,7 @@ REFUSED = {
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory):
     """The cache of the clients, beside a folder that happens to be called as a repository is."""
     folder = tmp_path_factory.mktemp("corpora")
     (folder / "wmt" / "wmt14").mkdir(parents=True)
@@ -216,7 +216,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def outcome(home: Path) -> Outcome:
+def outcome(home):
     """All of them fetched in one process, from a hub that is gone afterwards."""
     there = repositories()
     train = "resolve/{}/de-en/train-00000".format
@@ -233,7 +233,7 @@ def outcome(home: Path) -> Outcome:
     return dataclasses.replace(outcome, requests=hub.requests)
 
 
-def test_corpora_arrive_over_http_with_each_side_in_its_place(outcome: Outcome) -> None:
+def test_corpora_arrive_over_http_with_each_side_in_its_place(outcome):
     parts = zip(("train", "valid", "test"), ("train", "validation", "test"), strict=True)
     for part, split in parts:
         there = on_one_line(GERMAN_ENGLISH[split])
@@ -245,7 +245,7 @@ def test_corpora_arrive_over_http_with_each_side_in_its_place(outcome: Outcome) 
     assert sorted(files) == sorted(path for path in WMT14.files if path.startswith("de-en/"))
 
 
-def test_a_split_names_the_repository_the_configuration_and_the_commit(outcome: Outcome) -> None:
+def test_a_split_names_the_repository_the_configuration_and_the_commit(outcome):
     facts = {"kind": "hub", "config": "de-en", "split": "validation", "weight": 1.0}
     assert outcome.answers["wmt14-en-de"]["valid"]["facts"] == {
         **facts,
@@ -259,7 +259,7 @@ def test_a_split_names_the_repository_the_configuration_and_the_commit(outcome: 
     }
 
 
-def test_any_dataset_of_the_hub_is_read_by_its_name(outcome: Outcome) -> None:
+def test_any_dataset_of_the_hub_is_read_by_its_name(outcome):
     record = outcome.answers["hf:wmt/wmt14:de-en"]["one"]
     assert outcome.pairs("hf:wmt/wmt14:de-en") == on_one_line(GERMAN_ENGLISH["train"])
     assert record["fixed"] == {"line break within a sentence": 2}
@@ -271,33 +271,33 @@ def test_any_dataset_of_the_hub_is_read_by_its_name(outcome: Outcome) -> None:
         assert len(outcome.pairs(name)) == 40
 
 
-def test_the_files_of_one_split_alone_are_fetched(outcome: Outcome) -> None:
+def test_the_files_of_one_split_alone_are_fetched(outcome):
     assert outcome.downloaded(OWN_COLUMNS) == ["de-en/validation-00000-of-00001.parquet"]
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_refusal_of_the_hub_or_another_layout_is_one_line(outcome: Outcome, name: str) -> None:
+def test_a_refusal_of_the_hub_or_another_layout_is_one_line(outcome, name):
     error = outcome.answers[name]["error"]
     assert all(part in error for part in REFUSED[name])
 
 
-def test_a_file_that_arrived_damaged_is_fetched_anew_the_next_time(outcome: Outcome) -> None:
+def test_a_file_that_arrived_damaged_is_fetched_anew_the_next_time(outcome):
     train = outcome.pairs("wmt14-de-en@test/damaged again", "train")
     assert train == numbered(3000, "damaged", "damaged")
 
 
-def test_a_download_goes_on_after_a_reset_connection(outcome: Outcome) -> None:
+def test_a_download_goes_on_after_a_reset_connection(outcome):
     assert outcome.pairs("wmt14-de-en@test/reset", "train") == numbered(3000, "reset", "reset")
 
 
 @pytest.fixture
-def copy(outcome: Outcome, home: Path, tmp_path: Path) -> Path:
+def copy(outcome, home, tmp_path):
     """A copy of the cache, to be damaged, in which own/columns has the validation split alone."""
     shutil.copytree(home, tmp_path / "home", symlinks=True)
     return tmp_path / "home"
 
 
-def test_a_fetch_with_the_hub_switched_off_uses_the_cache(outcome: Outcome, copy: Path) -> None:
+def test_a_fetch_with_the_hub_switched_off_uses_the_cache(outcome, copy):
     cached = ["wmt14-en-de", "multi30k-en-de", "hf:wmt/wmt14:de-en"]
     damaged = "hf:own/columns:de-en:validation"
     absent = {
@@ -318,7 +318,7 @@ def test_a_fetch_with_the_hub_switched_off_uses_the_cache(outcome: Outcome, copy
         assert ("Couldn't" in error) == (name != damaged)
 
 
-def test_an_older_damaged_file_of_another_split_is_left_alone(copy: Path) -> None:
+def test_an_older_damaged_file_of_another_split_is_left_alone(copy):
     (cached,) = copy.rglob("datasets--own--columns/**/validation-*.parquet")
     with Hub({"own/columns": OWN_COLUMNS}) as there:
         content = cached.read_bytes()
@@ -328,7 +328,7 @@ def test_an_older_damaged_file_of_another_split_is_left_alone(copy: Path) -> Non
     assert cached.exists()
 
 
-def test_a_hub_without_an_answer_is_named_in_one_line_and_not_asked_often(tmp_path: Path) -> None:
+def test_a_hub_without_an_answer_is_named_in_one_line_and_not_asked_often(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as server:
         endpoint = f"http://127.0.0.1:{server.getsockname()[1]}"
         outcome = run_client(endpoint, tmp_path / "home", "wmt14-en-de", HF_HUB_ETAG_TIMEOUT="1")
@@ -342,7 +342,7 @@ def test_a_hub_without_an_answer_is_named_in_one_line_and_not_asked_often(tmp_pa
         assert help_with in error
 
 
-def test_a_full_disk_is_one_line_that_names_the_cache(tmp_path: Path) -> None:
+def test_a_full_disk_is_one_line_that_names_the_cache(tmp_path):
     # No file may grow beyond this, which the files to download do: a disk that is full, but gently.
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))"
     splits = synthetic_splits(lexicon=2000, train=1000, validation=10, test=10)
@@ -352,7 +352,7 @@ def test_a_full_disk_is_one_line_that_names_the_cache(tmp_path: Path) -> None:
     assert error.startswith(f"cannot write wmt/wmt14 to the cache {tmp_path / 'home'}: make room")
 
 
-def test_the_catalogue_knows_every_corpus_in_both_directions() -> None:
+def test_the_catalogue_knows_every_corpus_in_both_directions():
     assert sorted(corpus.name for corpus in CATALOGUE) == sorted(
         f"{family}-{direction}"
         for family, other in (("wmt14", "de"), ("wmt14", "fr"), ("multi30k", "de"), ("demo", "de"))
@@ -363,7 +363,7 @@ def test_the_catalogue_knows_every_corpus_in_both_directions() -> None:
         assert other in CATALOGUE
 
 
-def test_the_vocabularies_of_wmt14_are_those_of_the_paper() -> None:
+def test_the_vocabularies_of_wmt14_are_those_of_the_paper():
     assert find_corpus("wmt14-en-de").vocab_size == find_corpus("wmt14-de-en").vocab_size == 37_000
     assert find_corpus("wmt14-en-fr").vocab_size == find_corpus("wmt14-fr-en").vocab_size == 32_000
 
@@ -378,7 +378,7 @@ def test_the_vocabularies_of_wmt14_are_those_of_the_paper() -> None:
         ("qqq", ""),
     ],
 )
-def test_an_unknown_name_suggests_the_nearest_if_there_is_one(typed: str, meant: str) -> None:
+def test_an_unknown_name_suggests_the_nearest_if_there_is_one(typed, meant):
     hint = rf"did you mean '{meant}'\? " if meant else ""
     with pytest.raises(MtkitError, match=f"corpus '{typed}': {hint}`mtkit prepare --list`"):
         find_corpus(typed)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from support.command_line import Place
 
 from mtkit.base.sentences import LineFacts
 from mtkit.data import PreparedData
@@ -13,7 +12,7 @@ SINGLE, SEVERAL = b"One man sits here.", b"One man sits. Two men run."
 
 
 @pytest.mark.parametrize("sizes", [[10], [3, 7], [1] * 10, [4, 0, 6]])
-def test_the_sample_does_not_depend_on_how_the_pairs_are_divided(sizes: list[int]):
+def test_the_sample_does_not_depend_on_how_the_pairs_are_divided(sizes):
     lines = [SEVERAL if number % 3 == 0 else SINGLE for number in range(10)]
     counts, start = LineCounts(), 0
     for size in sizes:
@@ -45,7 +44,7 @@ def test_short_lines_say_nothing_about_the_ratio():
     assert counts.facts().shortest == LineFacts().shortest
 
 
-def test_prepared_data_records_what_the_lines_are_like(place: Place):
+def test_prepared_data_records_what_the_lines_are_like(place):
     for side in ("en", "de"):
         lines = [f"A dog number {n} runs. It is late." for n in range(30)]
         lines += [f"A dog number {n} sleeps here." for n in range(30, 100)]

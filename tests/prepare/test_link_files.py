@@ -40,9 +40,7 @@ def linked(text: TinyText, out: Path, *links: Path, **changes: Any) -> PreparedD
     return PreparedData.open(out)
 
 
-def test_every_kept_pair_keeps_its_own_links_although_others_are_dropped(
-    tiny_text: TinyText, tmp_path: Path
-):
+def test_every_kept_pair_keeps_its_own_links_although_others_are_dropped(tiny_text, tmp_path):
     good = number_pairs(40, seed=4)
     # One pair is empty, and five are repeated.
     pairs = [*good[:10], ("", "eins"), *good[10:], *good[:5]]
@@ -62,7 +60,7 @@ def test_every_kept_pair_keeps_its_own_links_although_others_are_dropped(
     assert data.pairs("valid").links is None
 
 
-def test_links_of_two_corpora_follow_each_other(tiny_text: TinyText, tmp_path: Path):
+def test_links_of_two_corpora_follow_each_other(tiny_text, tmp_path):
     first, second = number_pairs(30, seed=5), number_pairs(30, seed=6)
     train = [write_pairs(tmp_path, "a", first), write_pairs(tmp_path, "b", second)]
     links = [write_links(tmp_path / link, [link] * 30) for link in ("0-0", "1-0")]
@@ -94,7 +92,7 @@ def test_a_word_of_a_line_that_the_tokenizer_splits_is_linked_with_all_its_parts
     ],
 )
 def test_links_that_do_not_fit_the_pairs_are_refused_and_nothing_is_written(
-    change, message: str, tiny_text: TinyText, tmp_path: Path
+    change, message, tiny_text, tmp_path
 ):
     lines = change(["0-0"] * 200)
     with pytest.raises(MtkitError) as refusal:
@@ -104,9 +102,7 @@ def test_links_that_do_not_fit_the_pairs_are_refused_and_nothing_is_written(
     assert not (tmp_path / "data" / "bad").exists()
 
 
-def test_links_that_probably_count_from_1_are_named_once(
-    tiny_text: TinyText, tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
+def test_links_that_probably_count_from_1_are_named_once(tiny_text, tmp_path, caplog):
     count = len(tiny_text.train[0].read_text().splitlines())
     linked(tiny_text, tmp_path / "out", write_links(tmp_path / "links", ["1-1"] * count))
     (warning,) = [text for text in caplog.messages if "counted from 1" in text]
@@ -119,14 +115,14 @@ def test_links_that_probably_count_from_1_are_named_once(
     assert "counted from 1" not in caplog.text
 
 
-def test_a_file_of_links_is_given_for_every_corpus_or_for_none(tiny_text: TinyText, tmp_path: Path):
+def test_a_file_of_links_is_given_for_every_corpus_or_for_none(tiny_text, tmp_path):
     links = write_links(tmp_path / "links", ["0-0"] * 200)
     with pytest.raises(MtkitError, match="a file for each of the 2 training sources, not 1"):
         linked(tiny_text, tmp_path / "bad", links, train=[tiny_text.train, tiny_text.valid])
 
 
 def test_the_manifest_names_the_file_of_links_and_its_checksum_changes_the_data(
-    tiny_text: TinyText, tmp_path: Path
+    tiny_text, tmp_path
 ):
     folders = []
     for name, link in (("one", "0-0"), ("same", "0-0"), ("other", "0-1")):

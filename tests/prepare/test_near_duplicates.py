@@ -54,7 +54,7 @@ def _prepared(folder: Path, test: Sequence[tuple[str, str]], *, workers: int = 1
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_they_are_counted_and_listed_with_the_training_pair(tmp_path: Path, workers: int) -> None:
+def test_they_are_counted_and_listed_with_the_training_pair(tmp_path, workers):
     report = _prepared(tmp_path, [OTHER[0], *NEAR, *OTHER[1:], CLUB], workers=workers)
     # The last one is the same, and counted as such.
     assert report.near_duplicates == {"test": 2}
@@ -74,7 +74,7 @@ def test_they_are_counted_and_listed_with_the_training_pair(tmp_path: Path, work
     assert text.near == {1, 2, 5}
 
 
-def test_without_them_nothing_is_listed(tmp_path: Path) -> None:
+def test_without_them_nothing_is_listed(tmp_path):
     report = _prepared(tmp_path, OTHER)
     assert report.near_duplicates == {}
     assert not (report.path / NEAR_DUPLICATES).exists()
@@ -82,7 +82,7 @@ def test_without_them_nothing_is_listed(tmp_path: Path) -> None:
     assert text.near == frozenset()
 
 
-def test_the_list_is_no_part_of_the_data(tmp_path: Path) -> None:
+def test_the_list_is_no_part_of_the_data(tmp_path):
     path = _prepared(tmp_path, NEAR).path
     fingerprint = PreparedData.open(path).fingerprint
     (path / NEAR_DUPLICATES).unlink()
@@ -91,7 +91,7 @@ def test_the_list_is_no_part_of_the_data(tmp_path: Path) -> None:
     assert data.texts("test")[0].near == frozenset()
 
 
-def test_in_a_script_without_spaces_characters_are_compared() -> None:
+def test_in_a_script_without_spaces_characters_are_compared():
     train = "我们昨天在图书馆里看了一本很有意思的书。", "昨日、図書館でとても面白い本を読みました。"
     held_out = train[0].replace("昨天", "今天"), train[1].replace("昨日", "今日")
     pairs, sets = ([[side.encode()] for side in pair] for pair in (train, held_out))
@@ -101,7 +101,7 @@ def test_in_a_script_without_spaces_characters_are_compared() -> None:
     assert near[:4] == ("test", 1, 0, 5)
 
 
-def test_the_nearest_is_kept_and_of_equal_ones_the_first() -> None:
+def test_the_nearest_is_kept_and_of_equal_ones_the_first():
     nearest: dict[str, list[object]] = {}
     rows = [("test", 1, 0, line, x) for line, x in ((3, 90.0), (4, 95.0), (5, 95.0), (6, 91.0))]
     keep_nearest(nearest, [NearDuplicate(*row) for row in [*rows, ("valid", 1, 0, 9, 86.0)]])

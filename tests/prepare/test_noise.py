@@ -76,14 +76,12 @@ def at(*lines: int) -> Any:
         ("punctuation", "...", "Na ja.", None),
     ],
 )
-def test_each_kind_changes_what_it_says(
-    kind: str, src: str, tgt: str, expected: tuple[str, str] | None
-):
+def test_each_kind_changes_what_it_says(kind, src, tgt, expected):
     assert noisy(kind, src, tgt) == expected
 
 
 @pytest.mark.parametrize("repeats", [1, 2, 5])
-def test_there_is_one_typing_error_for_every_forty_letters_in_the_source_alone(repeats: int):
+def test_there_is_one_typing_error_for_every_forty_letters_in_the_source_alone(repeats):
     text = " ".join([SENTENCE] * repeats)
     found = [noisy("typos", text, "ein Satz", line=line) for line in range(30)]
     for pair in found:
@@ -112,12 +110,12 @@ def test_an_error_swaps_drops_doubles_or_replaces_a_letter():
         "😀👩‍👩‍👧",
     ],
 )
-def test_a_source_without_words_of_letters_has_no_errors(text: str):
+def test_a_source_without_words_of_letters_has_no_errors(text):
     assert noisy("typos", text, "ein Satz") is None
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_words_with_a_user_defined_symbol_stay(kind: str):
+def test_words_with_a_user_defined_symbol_stay(kind):
     for line in range(20):
         pair = noisy(kind, "<2de> hello (<b>.)", "hallo <b>.", symbols=["<2de>", "<b>"], line=line)
         if kind == "punctuation":
@@ -131,7 +129,7 @@ def test_words_with_a_user_defined_symbol_stay(kind: str):
 
 
 @given(st.sampled_from(KINDS), st.text(max_size=90), st.text(max_size=90), st.integers(0, 2**63))
-def test_no_text_is_emptied_and_words_keep_their_places(kind: str, src: str, tgt: str, line: int):
+def test_no_text_is_emptied_and_words_keep_their_places(kind, src, tgt, line):
     pair = noisy(kind, src, tgt, line=line)
     if pair is None:
         return
@@ -148,9 +146,6 @@ def test_no_text_is_emptied_and_words_keep_their_places(kind: str, src: str, tgt
             ]
 
 
-# Which pairs are chosen
-
-
 def chosen(
     config: NoiseConfig, lines: Sequence[int], source: int = 0
 ) -> dict[int, tuple[str, str]]:
@@ -161,7 +156,7 @@ def chosen(
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**64 - 1])
-def test_the_shares_are_the_probabilities_within_binomial_limits(seed: int):
+def test_the_shares_are_the_probabilities_within_binomial_limits(seed):
     shares = {"case": 0.05, "title": 0.01, "typos": 0.2, "punctuation": 0.1}
     pairs = 20_000
     found = [kind for kind, _ in chosen(NoiseConfig(**shares, seed=seed), range(pairs)).values()]
@@ -181,9 +176,6 @@ def test_noise_depends_on_the_seed_the_source_and_the_line_alone():
     assert chosen(config, lines, source=1) != together
 
 
-# Prepared data
-
-
 def prepare(text: TinyText, out: Path, *overrides: str, **changes: Any) -> Report:
     # Enough for the capitals too.
     arguments = {**text.prepare_arguments(), "vocab_size": 330, **changes}
@@ -201,7 +193,7 @@ def pairs_of(folder: Path, split: Any = "train") -> list[tuple[str, str]]:
 
 
 def test_with_probability_1_every_training_pair_is_changed_and_no_other(
-    tiny_text: TinyText, tiny_data: PreparedData, tmp_path: Path
+    tiny_text, tiny_data, tmp_path
 ):
     report = prepare(tiny_text, tmp_path / "out", "noise.case=1")
     clean = pairs_of(tiny_data.path)
@@ -215,7 +207,7 @@ def test_with_probability_1_every_training_pair_is_changed_and_no_other(
 
 
 def test_the_report_the_manifest_and_the_page_count_the_pairs_with_each_noise(
-    tiny_text: TinyText, tiny_data: PreparedData, tmp_path: Path
+    tiny_text, tiny_data, tmp_path
 ):
     report = prepare(tiny_text, tmp_path / "out", noise={"case": 0.3, "typos": 0.2})
     pairs = list(zip(pairs_of(tiny_data.path), pairs_of(tmp_path / "out"), strict=True))
@@ -235,9 +227,7 @@ def test_the_report_the_manifest_and_the_page_count_the_pairs_with_each_noise(
     assert f"case: {upper}" in page
 
 
-def test_subwords_are_learned_from_the_noise_too(
-    tiny_text: TinyText, tiny_data: PreparedData, tmp_path: Path
-):
+def test_subwords_are_learned_from_the_noise_too(tiny_text, tiny_data, tmp_path):
     prepare(tiny_text, tmp_path / "out", "noise.case=0.5", vocab_size=380)
     (clean, _), (learned, _) = (
         data.tokenizers() for data in (tiny_data, PreparedData.open(tmp_path / "out"))
@@ -248,9 +238,7 @@ def test_subwords_are_learned_from_the_noise_too(
     assert len(learned.encode("SEVEN")) < 5
 
 
-def test_the_filters_drop_the_same_pairs_with_noise(
-    tiny_text: TinyText, tiny_data: PreparedData, tmp_path: Path
-):
+def test_the_filters_drop_the_same_pairs_with_noise(tiny_text, tiny_data, tmp_path):
     files = []
     for file in tiny_text.train:
         lines = file.read_text(encoding="utf-8").split("\n")
@@ -270,9 +258,7 @@ def test_the_filters_drop_the_same_pairs_with_noise(
     assert dropped[0] == dropped[1]
 
 
-def test_a_pair_whose_noise_would_be_too_long_stays_as_it_is(
-    tiny_text: TinyText, tiny_data: PreparedData, tmp_path: Path
-):
+def test_a_pair_whose_noise_would_be_too_long_stays_as_it_is(tiny_text, tiny_data, tmp_path):
     # Capitals are not in this vocabulary, so each is a byte or two.
     clean = tiny_data.pairs("train")
     most = int(max(clean.src.lengths.max(), clean.tgt.lengths.max()))
@@ -290,7 +276,7 @@ def test_a_pair_whose_noise_would_be_too_long_stays_as_it_is(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_word_alignments_stay_with_their_words(kind: str, tiny_text: TinyText, tmp_path: Path):
+def test_word_alignments_stay_with_their_words(kind, tiny_text, tmp_path):
     # Each source word is linked with its translation; the last words are marks of punctuation.
     files = []
     for side, file in enumerate(tiny_text.train):
@@ -320,17 +306,13 @@ def test_word_alignments_stay_with_their_words(kind: str, tiny_text: TinyText, t
         assert list(zip(numbers[::2], numbers[1::2], strict=True)) == expected
 
 
-def test_a_noise_that_no_pair_can_have_is_said(
-    tiny_text: TinyText, tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
+def test_a_noise_that_no_pair_can_have_is_said(tiny_text, tmp_path, caplog):
     report = prepare(tiny_text, tmp_path / "out", "noise.punctuation=1")
     assert report.noise == {"punctuation": 0}
     assert "noise.punctuation: no training pair got it" in caplog.text
 
 
-def test_noise_does_not_depend_on_the_number_of_processes(
-    tiny_text: TinyText, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_noise_does_not_depend_on_the_number_of_processes(tiny_text, tmp_path, monkeypatch):
     monkeypatch.setattr("mtkit.prepare.passes.BLOCK", 30)
     noise = {"case": 0.2, "title": 0.2, "typos": 0.4}
     for workers in (1, 2):
@@ -338,7 +320,7 @@ def test_noise_does_not_depend_on_the_number_of_processes(
     assert contents(tmp_path / "1") == contents(tmp_path / "2")
 
 
-def test_trees_have_no_noise(tree_files: dict[str, Path], tmp_path: Path):
+def test_trees_have_no_noise(tree_files, tmp_path):
     train, valid = (Treebank(tree_files[split]) for split in ("train", "valid"))
     arguments = {"train": [train], "valid": valid, "overrides": ["noise.typos=0.1"]}
     with pytest.raises(MtkitError, match=r"^noise: is for sentence pairs, "):
@@ -346,18 +328,12 @@ def test_trees_have_no_noise(tree_files: dict[str, Path], tmp_path: Path):
     assert not (tmp_path / "trees").exists()
 
 
-# Settings
-
-
 @pytest.mark.parametrize(
     ("override", "message"),
     [
         ("noise.cas=0.1", "unknown key noise.cas; did you mean noise.case?"),
-        ("nois.case=0.1", "unknown key nois.case; did you mean noise.case?"),
-        ("max_ratio.x=3", "unknown key max_ratio.x; did you mean max_ratio?"),
         ("noise.case=1.1", "noise.case: expected less than or equal to 1, not 1.1"),
         ("noise.case", "--set noise.case: write key=value, as in max_ratio=3"),
-        ("noise=1", "noise: expected settings by their names, not 1"),
         (
             "noise.title=0.7",
             "noise.case, title, typos, punctuation add up to 1.2, and must not exceed 1: a pair "
@@ -365,7 +341,7 @@ def test_trees_have_no_noise(tree_files: dict[str, Path], tmp_path: Path):
         ),
     ],
 )
-def test_a_wrong_setting_is_refused_in_one_line(override: str, message: str):
+def test_a_wrong_setting_is_refused_in_one_line(override, message):
     with pytest.raises(MtkitError) as caught:
         prepare_config({"noise": {"case": 0.5}}, [override])
     assert str(caught.value) == message

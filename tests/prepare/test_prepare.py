@@ -81,7 +81,7 @@ def copied(text: TinyText, folder: Path) -> Corpus:
 
 
 @pytest.fixture
-def corpus(tiny_text: TinyText, tmp_path: Path) -> Corpus:
+def corpus(tiny_text, tmp_path):
     return copied(tiny_text, tmp_path)
 
 
@@ -94,10 +94,7 @@ def plant(files: tuple[Path, Path], pairs: Sequence[tuple[int, str, str]]) -> No
         file.write_text("\n".join(lines), encoding="utf-8", newline="")
 
 
-# What comes out
-
-
-def test_preparing_twice_gives_the_same_bytes(corpus: Corpus):
+def test_preparing_twice_gives_the_same_bytes(corpus):
     plant(corpus.train, [(5, "", "null")])
     corpus.prepare("first")
     corpus.prepare("second")
@@ -106,7 +103,7 @@ def test_preparing_twice_gives_the_same_bytes(corpus: Corpus):
     assert [name for name in first if first[name] != second[name]] == []
 
 
-def test_a_vocabulary_for_each_side_is_learned_from_that_side_alone(corpus: Corpus):
+def test_a_vocabulary_for_each_side_is_learned_from_that_side_alone(corpus):
     report = corpus.prepare(shared_vocab=False, vocab_size=290)
     data = PreparedData.open(corpus.folder / "out")
     src, tgt = data.tokenizers()
@@ -122,7 +119,7 @@ def test_a_vocabulary_for_each_side_is_learned_from_that_side_alone(corpus: Corp
     assert data.manifest.settings["shared_vocab"] is False
 
 
-def test_the_report_counts_tokens_with_their_ends(corpus: Corpus):
+def test_the_report_counts_tokens_with_their_ends(corpus):
     report = corpus.prepare()
     data = PreparedData.open(corpus.folder / "out")
     tokenizer, _ = data.tokenizers()
@@ -136,7 +133,7 @@ def test_the_report_counts_tokens_with_their_ends(corpus: Corpus):
     assert report.vocabulary == "300"
 
 
-def test_several_training_files_are_read_one_after_another(corpus: Corpus):
+def test_several_training_files_are_read_one_after_another(corpus):
     second = corpus.folder / "more.en", corpus.folder / "more.de"
     second[0].write_text("one two\n\nnine\n")
     second[1].write_text("zwei eins\nnull\nneun\n")
@@ -149,7 +146,7 @@ def test_several_training_files_are_read_one_after_another(corpus: Corpus):
     assert data.tokenizers()[1].decode(data.pairs("train").tgt[201]) == "neun"
 
 
-def test_validation_and_test_pairs_are_never_dropped(corpus: Corpus):
+def test_validation_and_test_pairs_are_never_dropped(corpus):
     hard = [(1, "", "null"), (2, TOO_LONG, "eins"), (3, "one", LONGISH), (4, "a\u2028b", "")]
     plant(corpus.arguments["valid"], hard)
     plant(corpus.arguments["test"], hard)
@@ -163,15 +160,13 @@ def test_validation_and_test_pairs_are_never_dropped(corpus: Corpus):
     assert data.pairs("valid").src[0] == [data.tokenizers()[1].eos_id]
 
 
-def test_the_test_set_may_be_left_out(corpus: Corpus):
+def test_the_test_set_may_be_left_out(corpus):
     assert corpus.prepare(test=None).pairs["test"] == 0
     with pytest.raises(MtkitError, match="--test"):
         PreparedData.open(corpus.folder / "out").text("test")
 
 
-def test_the_manifest_suffices_to_repeat_the_preparation_beside_its_files(
-    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_manifest_suffices_to_repeat_the_preparation_beside_its_files(corpus, monkeypatch):
     monkeypatch.chdir(corpus.train[0].parent)
     train = [parallel_files(*corpus.train, weight=2.5)]
     corpus.prepare("first", train=train, max_ratio=2.0, user_defined_symbols=("<2de>",))
@@ -202,9 +197,7 @@ ODD = b"\xff\n\t\\ \xc3"
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_names_of_files_may_hold_any_bytes(
-    workers: int, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
-):
+def test_names_of_files_may_hold_any_bytes(workers, corpus, monkeypatch):
     plant(corpus.train, [(5, "", "null")])
     monkeypatch.setattr(passes, "BLOCK", 60)
     folder = corpus.folder / os.fsdecode(ODD)
@@ -237,7 +230,7 @@ def test_names_of_files_may_hold_any_bytes(
     assert r"\xff" in page.read_text(encoding="utf-8")
 
 
-def test_nothing_but_the_folders_own_files_remains(corpus: Corpus):
+def test_nothing_but_the_folders_own_files_remains(corpus):
     before = set(corpus.folder.iterdir())
     corpus.prepare()
     assert set(corpus.folder.iterdir()) - before == {corpus.folder / "out"}
@@ -253,9 +246,7 @@ def test_nothing_but_the_folders_own_files_remains(corpus: Corpus):
 
 
 @pytest.mark.parametrize(("name", "src", "tgt"), [("demo-en-de", 0, 1), ("demo-de-en", 1, 0)])
-def test_the_demo_corpus_is_prepared_in_both_directions(
-    name: str, src: int, tgt: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_demo_corpus_is_prepared_in_both_directions(name, src, tgt, tmp_path, monkeypatch):
     # All of its kinds of sentences and none of the waiting.
     small = {split: pairs[:2000] for split, pairs in demo_corpus().items()}
     monkeypatch.setattr("mtkit.prepare.readers.demo_corpus", lambda: small)
@@ -268,9 +259,7 @@ def test_the_demo_corpus_is_prepared_in_both_directions(
     assert decoded == small["train"][7][src]
 
 
-def test_similar_texts_whose_lengths_fit_their_neighbours_are_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_similar_texts_whose_lengths_fit_their_neighbours_are_kept(tmp_path, monkeypatch):
     pairs = demo_corpus()["train"][:400]
     nouns = ["Datei", "Ordner", "Fenster", "Dokument", "Bild", "Seite", "Projekt", "Konto", "Liste"]
     verbs = [("Cut", "ausschneiden"), ("Download", "laden"), ("Unsubscribe from", "abbestellen")]
@@ -284,11 +273,8 @@ def test_similar_texts_whose_lengths_fit_their_neighbours_are_kept(
     assert corpus.prepare("by lengths", **given).misaligned != []
 
 
-# What is refused
-
-
 @pytest.mark.parametrize("split", ["train", "valid", "test"])
-def test_files_of_unequal_length_are_refused_with_both_counts(split: str, corpus: Corpus):
+def test_files_of_unequal_length_are_refused_with_both_counts(split, corpus):
     src, tgt = corpus.train if split == "train" else corpus.arguments[split]
     count = len(src.read_bytes().splitlines())
     tgt.write_bytes(b"eins\n" * (count + 5))
@@ -297,7 +283,7 @@ def test_files_of_unequal_length_are_refused_with_both_counts(split: str, corpus
     assert f"{tgt} has {count + 5}" in message
 
 
-def test_a_file_of_another_encoding_is_refused_with_its_first_such_line(corpus: Corpus):
+def test_a_file_of_another_encoding_is_refused_with_its_first_such_line(corpus):
     tgt = corpus.train[1]
     text = tgt.read_text(encoding="utf-8")
     first = 1 + next(n for n, line in enumerate(text.split("\n")) if "ü" in line)
@@ -319,7 +305,7 @@ def test_a_file_of_another_encoding_is_refused_with_its_first_such_line(corpus: 
         (r"two \ude00\ud83d turned", "de00"),
     ],
 )
-def test_half_of_a_character_in_json_is_named(split: str, text: str, half: str, corpus: Corpus):
+def test_half_of_a_character_in_json_is_named(split, text, half, corpus):
     rows = [f'{{"en": "{text if n % 3 == 1 else "x"}", "de": "{n} y"}}' for n in range(30)]
     file = corpus.folder / "a.jsonl"
     file.write_text("\n".join(rows), encoding="ascii")
@@ -330,7 +316,7 @@ def test_half_of_a_character_in_json_is_named(split: str, text: str, half: str, 
 
 
 @pytest.mark.parametrize("split", ["valid", "test"])
-def test_the_other_splits_must_be_utf8(split: str, corpus: Corpus):
+def test_the_other_splits_must_be_utf8(split, corpus):
     src, tgt = corpus.arguments[split]
     lines = tgt.read_bytes().split(b"\n")
     lines[6] = b"eins \xe4"
@@ -340,7 +326,7 @@ def test_the_other_splits_must_be_utf8(split: str, corpus: Corpus):
 
 
 @pytest.mark.parametrize("split", ["train", "valid"])
-def test_an_empty_corpus_is_refused_by_name(split: str, corpus: Corpus):
+def test_an_empty_corpus_is_refused_by_name(split, corpus):
     files = corpus.train if split == "train" else corpus.arguments[split]
     for file in files:
         file.write_bytes(b"")
@@ -350,16 +336,14 @@ def test_an_empty_corpus_is_refused_by_name(split: str, corpus: Corpus):
 
 
 @pytest.mark.parametrize("is_blank", [True, False])
-def test_a_corpus_of_which_nothing_is_kept_is_refused_with_the_reasons(
-    is_blank: bool, corpus: Corpus
-):
+def test_a_corpus_of_which_nothing_is_kept_is_refused_with_the_reasons(is_blank, corpus):
     # Every pair has an empty side; in one case there is text to learn from.
     for file in corpus.train if is_blank else corpus.train[1:]:
         file.write_bytes(b"\n \n" * 100)
     assert "200 empty" in corpus.refused(vocab_size=290)
 
 
-def test_a_folder_that_exists_is_refused_before_anything_is_read(corpus: Corpus):
+def test_a_folder_that_exists_is_refused_before_anything_is_read(corpus):
     corpus.prepare()
     before = contents(corpus.folder / "out")
     corpus.train[0].write_bytes(b"\xff\n")
@@ -367,13 +351,13 @@ def test_a_folder_that_exists_is_refused_before_anything_is_read(corpus: Corpus)
     assert contents(corpus.folder / "out") == before
 
 
-def test_a_symbol_that_is_too_long_is_refused(corpus: Corpus):
+def test_a_symbol_that_is_too_long_is_refused(corpus):
     assert "piece is too long" in corpus.refused(user_defined_symbols=("x" * 100_000,))
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "x/" * 3000 + "y"])
 @pytest.mark.parametrize("dry_run", [False, True])
-def test_a_name_that_no_folder_can_have_is_refused(name: str, dry_run: bool, corpus: Corpus):
+def test_a_name_that_no_folder_can_have_is_refused(name, dry_run, corpus):
     before = sorted(corpus.folder.rglob("*"))
     with pytest.raises(MtkitError, match="File name too long"):
         corpus.prepare(name, dry_run=dry_run)
@@ -382,24 +366,21 @@ def test_a_name_that_no_folder_can_have_is_refused(name: str, dry_run: bool, cor
 
 @pytest.mark.parametrize("code", ["", " ", "en us", "\n", "\udcff", "\0", "x" * 101, None, 5])
 @pytest.mark.parametrize("side", ["src_lang", "tgt_lang"])
-def test_something_that_is_not_a_language_code_is_refused(code: Any, side: str, corpus: Corpus):
+def test_something_that_is_not_a_language_code_is_refused(code, side, corpus):
     assert corpus.refused(**{side: code}).startswith(f"{side}: ")
 
 
-def test_nothing_to_train_on_is_refused(corpus: Corpus):
+def test_nothing_to_train_on_is_refused(corpus):
     assert "no training data" in corpus.refused(train=[])
 
 
 @pytest.mark.parametrize("workers", [0, -1])
-def test_less_than_one_process_is_refused(workers: int, corpus: Corpus):
+def test_less_than_one_process_is_refused(workers, corpus):
     assert "at least one" in corpus.refused(workers=workers)
 
 
-def test_names_of_files_may_be_text(corpus: Corpus):
+def test_names_of_files_may_be_text(corpus):
     assert corpus.prepare(train=[tuple(map(str, corpus.train))]).pairs["train"] == 200
-
-
-# What is interrupted
 
 
 def interrupted(*_: Any, **__: Any) -> Any:
@@ -414,9 +395,7 @@ def stop(corpus: Corpus, stage: str = "filters.LanguageOdds.from_counts", **argu
             corpus.prepare(**arguments)
 
 
-def test_what_was_done_is_kept_when_a_process_is_lost(
-    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
-):
+def test_what_was_done_is_kept_when_a_process_is_lost(corpus, monkeypatch):
     def lost(*_: Any, **__: Any) -> Any:
         raise LostWorkerError("a worker ended unexpectedly")
 
@@ -429,7 +408,7 @@ def test_what_was_done_is_kept_when_a_process_is_lost(
         corpus.prepare()
 
 
-def test_what_was_interrupted_is_not_used_for_other_settings(corpus: Corpus):
+def test_what_was_interrupted_is_not_used_for_other_settings(corpus):
     stop(corpus)
     corpus.prepare(vocab_size=310, max_tokens=9)
     corpus.prepare("undisturbed", vocab_size=310, max_tokens=9)
@@ -438,7 +417,7 @@ def test_what_was_interrupted_is_not_used_for_other_settings(corpus: Corpus):
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_run_that_is_stopped_after_each_of_its_stages_gives_the_same_bytes(
-    when: str, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+    when, corpus, monkeypatch
 ):
     # Parts with and without dropped pairs.
     plant(corpus.train, [(line, "", "null") for line in (3, 90, 91, 199)])
@@ -468,9 +447,7 @@ def test_a_run_that_is_stopped_after_each_of_its_stages_gives_the_same_bytes(
     assert contents(corpus.folder / "out") == contents(corpus.folder / "undisturbed")
 
 
-def test_what_was_stopped_while_it_tidied_up_is_done_again(
-    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
-):
+def test_what_was_stopped_while_it_tidied_up_is_done_again(corpus, monkeypatch):
     corpus.prepare("undisturbed")
     original = shutil.rmtree
 
@@ -489,7 +466,7 @@ def test_what_was_stopped_while_it_tidied_up_is_done_again(
     assert contents(corpus.folder / "out") == contents(corpus.folder / "undisturbed")
 
 
-def test_a_dry_run_leaves_nothing_however_it_ends(corpus: Corpus):
+def test_a_dry_run_leaves_nothing_however_it_ends(corpus):
     before = sorted(corpus.folder.rglob("*"))
     assert corpus.prepare(dry_run=True).pairs["train"] == 200
     assert sorted(corpus.folder.rglob("*")) == before
@@ -502,7 +479,7 @@ def test_a_dry_run_leaves_nothing_however_it_ends(corpus: Corpus):
     assert contents(corpus.folder) == before
 
 
-def test_a_refused_preparation_leaves_none_of_the_folders_it_made(corpus: Corpus):
+def test_a_refused_preparation_leaves_none_of_the_folders_it_made(corpus):
     corpus.train[1].write_bytes(b"\n" * 200)
     before = sorted(corpus.folder.rglob("*"))
     with pytest.raises(MtkitError, match="200 empty"):
@@ -510,9 +487,7 @@ def test_a_refused_preparation_leaves_none_of_the_folders_it_made(corpus: Corpus
     assert sorted(corpus.folder.rglob("*")) == before
 
 
-def test_a_replacement_killed_halfway_leaves_nothing_beside_the_next(
-    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_replacement_killed_halfway_leaves_nothing_beside_the_next(corpus, monkeypatch):
     corpus.prepare()
     before = contents(corpus.folder / "out")
     corpus.prepare("other", vocab_size=310)

@@ -75,8 +75,6 @@ def two_files(folder: Path, pairs: Iterable[BytePair]) -> Source:
     )
 
 
-# Every format: what is written comes back
-
 # No line ends, which a sentence does not have; the \r of a \r\n is none of the text.
 # And no beginning of UTF-16.
 SENTENCES = st.binary(max_size=30).map(
@@ -91,9 +89,7 @@ SIZES = st.integers(1, 5)
 
 
 @given(st.lists(st.tuples(SENTENCES, SENTENCES), max_size=12), SIZES)
-def test_lines_come_back_byte_for_byte(
-    tmp_path_factory: pytest.TempPathFactory, pairs: list[BytePair], size: int
-):
+def test_lines_come_back_byte_for_byte(tmp_path_factory, pairs, size):
     pairs = [tuple(side.removeprefix(b"\xef\xbb\xbf") for side in pair) for pair in pairs]
     folder = tmp_path_factory.mktemp("lines")
     source = two_files(folder, pairs)
@@ -103,9 +99,7 @@ def test_lines_come_back_byte_for_byte(
 
 
 @given(st.lists(st.tuples(SENTENCES, SENTENCES), max_size=12), SIZES)
-def test_columns_come_back_byte_for_byte(
-    tmp_path_factory: pytest.TempPathFactory, pairs: list[BytePair], size: int
-):
+def test_columns_come_back_byte_for_byte(tmp_path_factory, pairs, size):
     pairs = [(src.replace(b"\t", b'"'), tgt.replace(b"\t", b"")) for src, tgt in pairs]
     pairs = [(b".", b"."), *((src, tgt.rstrip(b"\r")) for src, tgt in pairs)]
     file = tmp_path_factory.mktemp("tsv") / "a.tsv"
@@ -129,9 +123,7 @@ def unit(src: str, tgt: str) -> str:
 
 
 @given(st.lists(st.tuples(XML_TEXTS, XML_TEXTS), max_size=12), SIZES, st.sampled_from([8, 16]))
-def test_units_of_translation_memory_come_back(
-    tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[str, str]], size: int, bits: int
-):
+def test_units_of_translation_memory_come_back(tmp_path_factory, pairs, size, bits):
     file = tmp_path_factory.mktemp("tmx") / "a.tmx"
     declared = f'<?xml version="1.0" encoding="UTF-{bits}"?>'
     text = tmx((unit(*pair) for pair in pairs), before=declared)
@@ -142,9 +134,7 @@ def test_units_of_translation_memory_come_back(
 
 @settings(max_examples=25)
 @given(st.lists(st.tuples(TEXTS, TEXTS), max_size=12), SIZES, st.booleans())
-def test_rows_of_parquet_and_objects_of_json_lines_come_back(
-    tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[str, str]], size: int, within: bool
-):
+def test_rows_of_parquet_and_objects_of_json_lines_come_back(tmp_path_factory, pairs, size, within):
     folder = tmp_path_factory.mktemp("rows")
     rows: list[dict[str, Any]] = [{"de": tgt, "n": 1, "en": src} for src, tgt in pairs]
     if within:
@@ -160,7 +150,7 @@ def test_rows_of_parquet_and_objects_of_json_lines_come_back(
 
 
 @given(st.lists(st.tuples(TEXTS, TEXTS), max_size=12), SIZES)
-def test_pairs_at_hand_come_back(pairs: list[tuple[str, str]], size: int):
+def test_pairs_at_hand_come_back(pairs, size):
     source = memory("some", pairs)
     assert pairs_of(source, size) == [tuple(side.encode() for side in pair) for pair in pairs]
     assert source.name == "some"
@@ -173,7 +163,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("suffix", COMPRESS)
-def test_hostile_lines_pass_through_unchanged_however_compressed(tmp_path: Path, suffix: str):
+def test_hostile_lines_pass_through_unchanged_however_compressed(tmp_path, suffix):
     english = [b"first", *HOSTILE, *(line.rstrip(b"\r") for line in hostile_lines(3000, seed=7))]
     german = [line[::-1].removeprefix(b"\r").rstrip(b"\r") for line in english]
     for language, lines in (("en", english), ("de", german)):
@@ -192,7 +182,7 @@ CONTENTS = {
 
 
 @pytest.mark.parametrize("suffix", [*COMPRESS, ".GZ", ".BZ2", ".XZ", ".ZST"])
-def test_files_may_be_compressed_and_their_endings_in_capitals(tmp_path: Path, suffix: str):
+def test_files_may_be_compressed_and_their_endings_in_capitals(tmp_path, suffix):
     compress = COMPRESS[suffix.lower()]
     for name, content in CONTENTS.items():
         for file in (f"{name}{suffix}", f"{name.upper()}{suffix}"):
@@ -207,14 +197,14 @@ def test_files_may_be_compressed_and_their_endings_in_capitals(tmp_path: Path, s
         assert both in error_of(lambda: source_of(tmp_path / "two"))
 
 
-def test_a_prefix_may_be_in_this_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_prefix_may_be_in_this_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.en.GZ").write_bytes(gzip.compress(b"one\n"))
     (tmp_path / "a.de").write_bytes(b"eins\n")
     assert source_of("a").name == "a.en.GZ and a.de"
 
 
-def test_a_weight_is_checked_before_a_download(monkeypatch: pytest.MonkeyPatch):
+def test_a_weight_is_checked_before_a_download(monkeypatch):
     def fetch_split(*_: object) -> Source:
         pytest.fail("downloaded")
 
@@ -223,16 +213,13 @@ def test_a_weight_is_checked_before_a_download(monkeypatch: pytest.MonkeyPatch):
     assert "hf:a/b: the weight must be a number above 0" in message
 
 
-def test_invalid_utf8_passes_through_json(tmp_path: Path):
+def test_invalid_utf8_passes_through_json(tmp_path):
     file = tmp_path / "a.jsonl"
     file.write_bytes(b'{"en": "\xff\xc3", "de": "\\ud800 \\u2028"}\n')
     assert pairs_of(source_of(file)) == [(b"\xff\xc3", b"\xed\xa0\x80 \xe2\x80\xa8")]
 
 
-# Lines
-
-
-def test_a_mark_and_the_returns_before_line_ends_are_removed_and_counted(tmp_path: Path):
+def test_a_mark_and_the_returns_before_line_ends_are_removed_and_counted(tmp_path):
     (tmp_path / "a.en").write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\r\nthree\n\r\nfi\rve")
     (tmp_path / "a.de").write_bytes(b"\xef\xbb\xbf\xef\xbb\xbfeins\nzwei\ndrei\n\nlast\r\n")
     source = source_of(tmp_path / "a")
@@ -247,9 +234,7 @@ def test_a_mark_and_the_returns_before_line_ends_are_removed_and_counted(tmp_pat
 
 
 @pytest.mark.parametrize("split", range(1, 6))
-def test_a_return_and_its_line_end_may_be_read_apart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split: int
-):
+def test_a_return_and_its_line_end_may_be_read_apart(tmp_path, monkeypatch, split):
     monkeypatch.setattr("mtkit.prepare.readers._CHUNK", split)
     (tmp_path / "a.en").write_bytes(b"one\r\ntwo\r\n\r\nx\ry")
     (tmp_path / "a.de").write_bytes(b"1\n2\n3\n4\n")
@@ -261,7 +246,7 @@ def test_a_return_and_its_line_end_may_be_read_apart(
 @pytest.mark.parametrize("chunk", [1, 2, 1 << 18])
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
 def test_a_file_with_only_returns_is_refused_with_advice_to_convert_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mark: bytes, chunk: int
+    tmp_path, monkeypatch, mark, chunk
 ):
     monkeypatch.setattr("mtkit.prepare.readers._CHUNK", max(chunk, len(mark)))
     good, old = tmp_path / "good", tmp_path / "old"
@@ -278,13 +263,13 @@ def test_a_file_with_only_returns_is_refused_with_advice_to_convert_it(
         assert "it has only \\r" in read_error(tmp_path / name)
 
 
-def test_empty_files_have_no_pairs(tmp_path: Path):
+def test_empty_files_have_no_pairs(tmp_path):
     (tmp_path / "a.en").write_bytes(b"")
     (tmp_path / "a.de").write_bytes(b"\xef\xbb\xbf")
     assert pairs_of(source_of(tmp_path / "a")) == []
 
 
-def test_facts_say_where_the_pairs_are_from_and_what_the_files_hold(tmp_path: Path):
+def test_facts_say_where_the_pairs_are_from_and_what_the_files_hold(tmp_path):
     src, tgt = (write_lines(tmp_path / f"a.{lang}", [b"x"]) for lang in ("en", "de"))
     source = parse_source(str(tmp_path / "a"), src_lang="en", tgt_lang="de", weight=2.5)
     assert source.facts() == {
@@ -304,10 +289,7 @@ def test_facts_say_where_the_pairs_are_from_and_what_the_files_hold(tmp_path: Pa
     assert (table.name, table.unit, table.weight) == (str(file), "line", 1.0)
 
 
-# What cannot be read
-
-
-def test_a_file_that_is_missing_or_cannot_be_read_twice_is_reported_at_once(tmp_path: Path):
+def test_a_file_that_is_missing_or_cannot_be_read_twice_is_reported_at_once(tmp_path):
     here = write_lines(tmp_path / "a.en", [b"x"])
     missing, folder, pipe = tmp_path / "gone.de", tmp_path / "folder.de", tmp_path / "pipe.de"
     folder.mkdir()
@@ -324,7 +306,7 @@ def test_a_file_that_is_missing_or_cannot_be_read_twice_is_reported_at_once(tmp_
         )
 
 
-def test_a_file_that_was_deleted_is_reported_when_it_is_read(tmp_path: Path):
+def test_a_file_that_was_deleted_is_reported_when_it_is_read(tmp_path):
     source = two_files(tmp_path, [(b"x", b"y")])
     (tmp_path / "a.de").unlink()
     message = error_of(lambda: list(source.blocks(1)))
@@ -333,9 +315,7 @@ def test_a_file_that_was_deleted_is_reported_when_it_is_read(tmp_path: Path):
 
 @pytest.mark.parametrize("suffix", [suffix for suffix in COMPRESS if suffix])
 @pytest.mark.parametrize("harm", ["cut", "flipped", "none"])
-def test_damaged_compression_is_reported_with_the_name_of_the_file(
-    tmp_path: Path, suffix: str, harm: str
-):
+def test_damaged_compression_is_reported_with_the_name_of_the_file(tmp_path, suffix, harm):
     content = COMPRESS[suffix](b"\n".join(os.urandom(60).hex().encode() for _ in range(4000)))
     middle = len(content) // 2
     content = {
@@ -353,25 +333,25 @@ def test_damaged_compression_is_reported_with_the_name_of_the_file(
 
 
 @pytest.mark.parametrize("text", ["x" * 300, "a\0b", "x" * 300 + ".tsv", "\udcff\n"])
-def test_a_name_that_no_file_can_have_is_reported_in_one_line(text: str):
+def test_a_name_that_no_file_can_have_is_reported_in_one_line(text):
     error_of(lambda: source_of(text))
 
 
 @pytest.mark.parametrize("weight", [0, -1, float("nan"), float("inf"), 1e308, "2", None, True])
-def test_a_weight_that_is_not_a_positive_number_is_refused(weight: Any, tmp_path: Path):
+def test_a_weight_that_is_not_a_positive_number_is_refused(weight, tmp_path):
     file = write_lines(tmp_path / "a", [b"x"])
     message = error_of(lambda: parallel_files(file, file, weight=weight))
     assert f"{file} and {file}: the weight must be " in message
 
 
-def test_a_column_that_is_named_twice_is_refused(tmp_path: Path):
+def test_a_column_that_is_named_twice_is_refused(tmp_path):
     file = write_lines(tmp_path / "a.tsv", [b"en\ten\tde", b"1\t2\t3"])
     assert (
         error_of(lambda: source_of(file)) == f"{file}: the first line names the column 'en' twice"
     )
 
 
-def test_what_a_file_has_instead_is_cut_in_the_message(tmp_path: Path):
+def test_what_a_file_has_instead_is_cut_in_the_message(tmp_path):
     long = b"q" * 1_000_000
     files = {
         "a.jsonl": b'{"' + long + b'":1}',
@@ -383,31 +363,28 @@ def test_what_a_file_has_instead_is_cut_in_the_message(tmp_path: Path):
         assert len(read_error(tmp_path / name)) < 500
 
 
-def test_a_prefix_without_both_files_says_which_are_not_there(tmp_path: Path):
+def test_a_prefix_without_both_files_says_which_are_not_there(tmp_path):
     (tmp_path / "a.de.xz").write_bytes(lzma.compress(b"x\n"))
     message = error_of(lambda: source_of(tmp_path / "a"))
     assert f"{tmp_path / 'a'}: no such file, and no pair of files with that prefix" in message
     assert f"there is no {tmp_path / 'a.en'}, plain or compressed" in message
 
 
-def test_a_file_of_no_known_format_says_which_are_known(tmp_path: Path):
+def test_a_file_of_no_known_format_says_which_are_known(tmp_path):
     file = write_lines(tmp_path / "a.txt", [b"x"])
     message = error_of(lambda: source_of(file))
     assert message.startswith(f"{file}: the file ending is unknown")
     assert ".tsv, .tmx, .parquet, .jsonl" in message
 
 
-# TSV
-
-
-def test_a_line_with_another_number_of_columns_is_named(tmp_path: Path):
+def test_a_line_with_another_number_of_columns_is_named(tmp_path):
     file = write_lines(tmp_path / "a.tsv", [b"x\ty"] * 20 + [b"x\ty\tz"])
     assert read_error(file).startswith(f"{file}, line 21: has 3 columns and must have 2, separated")
     file = write_lines(tmp_path / "a.tsv", [b"en\tde\tid"] + [b"x\ty\t1"] * 20 + [b""])
     assert read_error(file).startswith(f"{file}, line 22: has 1 column and must have 3")
 
 
-def test_a_first_line_that_names_both_languages_is_not_a_pair(tmp_path: Path):
+def test_a_first_line_that_names_both_languages_is_not_a_pair(tmp_path):
     file = write_lines(tmp_path / "a.tsv", [b"\xef\xbb\xbfDE\tEN\r", b"eins\tone\r"])
     source = source_of(file)
     assert pairs_of(source) == [(b"one", b"eins")]
@@ -419,7 +396,7 @@ def test_a_first_line_that_names_both_languages_is_not_a_pair(tmp_path: Path):
 @pytest.mark.parametrize(
     "header", ["eng_Latn\tdeu_Latn", "eng\tger", "en-GB\tde-AT", "EN_us\tDEU", "id\ten\tdeu_Latn"]
 )
-def test_a_first_line_names_the_languages_by_codes_of_any_standard(tmp_path: Path, header: str):
+def test_a_first_line_names_the_languages_by_codes_of_any_standard(tmp_path, header):
     number = header.count("\t") - 1
     file = write_lines(tmp_path / "a.tsv", [header.encode(), b"1\t" * number + b"one\teins"])
     assert pairs_of(source_of(file)) == [(b"one", b"eins")]
@@ -429,7 +406,7 @@ def test_a_first_line_names_the_languages_by_codes_of_any_standard(tmp_path: Pat
 
 
 @pytest.mark.parametrize("ending", [".GZ", ".gZ", ".Gz"])
-def test_an_ending_may_be_in_capitals(tmp_path: Path, ending: str):
+def test_an_ending_may_be_in_capitals(tmp_path, ending):
     for language, text in (("en", b"one\n"), ("de", b"eins\n")):
         (tmp_path / f"a.{language}{ending}").write_bytes(gzip.compress(text))
     (tmp_path / f"a.TsV{ending}").write_bytes(gzip.compress(b"one\teins\n"))
@@ -441,9 +418,7 @@ def test_an_ending_may_be_in_capitals(tmp_path: Path, ending: str):
     ("header", "src", "tgt"),
     [("Source\ttarget", 1, 2), ("id\ttgt\t SRC", 3, 2), ("source\ttarget\tde\ten", 4, 3)],
 )
-def test_a_first_line_of_names_is_a_header_and_said(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, header: str, src: int, tgt: int
-):
+def test_a_first_line_of_names_is_a_header_and_said(tmp_path, caplog, header, src, tgt):
     caplog.set_level("INFO")
     row = "\t".join(f"{number}" for number in range(1, header.count("\t") + 2))
     file = write_lines(tmp_path / "a.tsv", [header.encode(), row.encode()])
@@ -456,7 +431,7 @@ def test_a_first_line_of_names_is_a_header_and_said(
 @pytest.mark.parametrize("suffix", COMPRESS)
 @pytest.mark.parametrize("name", ["a.en", "a.tsv", "a.jsonl", "a.tmx"])
 def test_a_line_of_a_gigabyte_is_refused_before_it_fills_the_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, suffix: str
+    tmp_path, monkeypatch, name, suffix
 ):
     monkeypatch.setattr("mtkit.base.text.MAX_LINE_BYTES", 1 << 20)
     before = {"a.tmx": tmx([])[:-16].encode() + b'<tu>\n<tuv xml:lang="en"><seg>'}
@@ -479,7 +454,7 @@ def test_a_line_of_a_gigabyte_is_refused_before_it_fills_the_memory(
 
 @pytest.mark.parametrize("encoding", ["UTF-16", "UTF-16LE", "UTF-16BE", "UTF-32"])
 @pytest.mark.parametrize("name", ["a.tsv", "a.tsv.gz", "a.jsonl", "a.en"])
-def test_text_in_utf_16_is_refused_by_its_name(tmp_path: Path, name: str, encoding: str):
+def test_text_in_utf_16_is_refused_by_its_name(tmp_path, name, encoding):
     file = tmp_path / name
     rows = {"a.jsonl": '{"en": "x", "de": "y"}\r\n', "a.en": "Good morning!\r\n"}
     content = (rows.get(name, "Short\tGrüße\r\n") * 9).encode(encoding)
@@ -492,18 +467,13 @@ def test_text_in_utf_16_is_refused_by_its_name(tmp_path: Path, name: str, encodi
 
 
 @pytest.mark.parametrize("split", [1, 3, 6, 9, 1000])
-def test_only_the_first_line_names_columns_however_the_file_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split: int
-):
+def test_only_the_first_line_names_columns_however_the_file_is_read(tmp_path, monkeypatch, split):
     monkeypatch.setattr("mtkit.prepare.readers._CHUNK", split)
     expected = [(b"%d" % number, b"x") for number in range(20)]
     file = write_lines(tmp_path / "a.tsv", [b"en\tde", *map(b"\t".join, expected)])
     assert pairs_of(source_of(file)) == expected
     file.write_bytes(b"en\tde")
     assert pairs_of(source_of(file)) == []
-
-
-# TMX
 
 
 def written_tmx(folder: Path, *units: str) -> Path:
@@ -516,7 +486,7 @@ def tmx_pairs(tmp_path: Path, *units: str, src: str = "en", tgt: str = "de") -> 
     return pairs_of(parse_source(str(written_tmx(tmp_path, *units)), src_lang=src, tgt_lang=tgt))
 
 
-def test_the_text_of_codes_is_left_out_and_that_of_highlights_kept(tmp_path: Path):
+def test_the_text_of_codes_is_left_out_and_that_of_highlights_kept(tmp_path):
     segment = (
         "a <bpt i='1'>&lt;b></bpt>bold<ept i='1'>&lt;/b></ept> <ph>code<sub>sub<it>x</it></sub>code"
         "</ph>c <hi>high<ut>{\\b </ut>light</hi> <it pos='begin'>i</it>d<ph/>&amp;e"
@@ -573,12 +543,12 @@ def test_the_text_of_codes_is_left_out_and_that_of_highlights_kept(tmp_path: Pat
         ("a  b", "a  b"),
     ],
 )
-def test_a_code_separates_words_unless_it_formats_them(tmp_path: Path, segment: str, text: str):
+def test_a_code_separates_words_unless_it_formats_them(tmp_path, segment, text):
     (pair,) = tmx_pairs(tmp_path, variant("en", segment) + variant("de", segment))
     assert [side.decode() for side in pair] == [text, text]
 
 
-def test_text_within_a_code_is_left_out_and_counted(tmp_path: Path):
+def test_text_within_a_code_is_left_out_and_counted(tmp_path):
     note = "a<ph type='fnote'>{<sub>A <bpt i='1'/>note<ept i='1'/>.</sub>} <sub>B.</sub></ph> c"
     unit = variant("en", note) + variant("de", "x") + variant("fr", note)
     source = source_of(written_tmx(tmp_path, unit))
@@ -587,7 +557,7 @@ def test_text_within_a_code_is_left_out_and_counted(tmp_path: Path):
     assert source.reading.found == {left_out: 2}
 
 
-def test_languages_are_matched_by_whole_code_and_then_by_its_first_part(tmp_path: Path):
+def test_languages_are_matched_by_whole_code_and_then_by_its_first_part(tmp_path):
     units = [
         variant("EN-gb", "colour") + variant("de_AT", "Farbe"),
         variant("en-US", "color") + variant("en", "exact") + variant("de", "Farbe"),
@@ -604,7 +574,7 @@ def test_languages_are_matched_by_whole_code_and_then_by_its_first_part(tmp_path
     ]
 
 
-def test_further_variants_of_a_language_are_counted(tmp_path: Path):
+def test_further_variants_of_a_language_are_counted(tmp_path):
     first = unit("one", "eins")
     three = "".join(
         variant(*one) for one in [("en", "two"), ("en-GB", "2"), ("de", "zwei"), ("en", "twain")]
@@ -614,7 +584,7 @@ def test_further_variants_of_a_language_are_counted(tmp_path: Path):
     assert source.reading.found == {"further variant of a language in a TMX unit (not used)": 2}
 
 
-def test_a_field_that_a_json_object_repeats_is_counted(tmp_path: Path):
+def test_a_field_that_a_json_object_repeats_is_counted(tmp_path):
     lines = [
         b'{"en": "one", "de": "eins"}',
         b'{"en": "x", "de": "zwei", "en": "y", "en": "two"}',
@@ -626,25 +596,25 @@ def test_a_field_that_a_json_object_repeats_is_counted(tmp_path: Path):
     assert source.reading.found == {"repeated field of a JSON object (only the last is used)": 3}
 
 
-def test_two_countries_of_one_language_are_distinguished(tmp_path: Path):
+def test_two_countries_of_one_language_are_distinguished(tmp_path):
     both = variant("pt-BR", "trem") + variant("pt-pt", "comboio")
     units = [both, variant("pt-BR", "ônibus")]
     pairs = tmx_pairs(tmp_path, *units, src="pt-PT", tgt="pt-BR")
     assert pairs == [(b"comboio", b"trem"), (b"", "ônibus".encode())]
 
 
-def test_a_unit_without_a_language_has_an_empty_side(tmp_path: Path):
+def test_a_unit_without_a_language_has_an_empty_side(tmp_path):
     units = [unit("one", "eins"), variant("fr", "deux") + variant("de", "zwei"), "", unit("", "x")]
     pairs = [(b"one", b"eins"), (b"", b"zwei"), (b"", b""), (b"", b"x")]
     assert tmx_pairs(tmp_path, *units) == pairs
 
 
-def test_a_memory_without_the_language_at_all_lists_those_it_has(tmp_path: Path):
+def test_a_memory_without_the_language_at_all_lists_those_it_has(tmp_path):
     message = error_of(lambda: tmx_pairs(tmp_path, unit("one", "eins"), src="fr"))
     assert message.endswith("a.tmx: no unit has a variant in 'fr', only in en, de")
 
 
-def test_an_eight_bit_encoding_is_read_as_it_is_declared(tmp_path: Path):
+def test_an_eight_bit_encoding_is_read_as_it_is_declared(tmp_path):
     declared = '<?xml version="1.0" encoding="windows-1252"?>\n<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n'
     file = tmp_path / "a.tmx"
     file.write_bytes(tmx([unit("“naïve” €", "ß")], before=declared).encode("cp1252"))
@@ -671,9 +641,7 @@ def test_an_eight_bit_encoding_is_read_as_it_is_declared(tmp_path: Path):
         (tmx([variant("en", "a&nbsp;b")]), "line 3, column 9: not well-formed XML: undefined"),
     ],
 )
-def test_a_memory_that_cannot_be_read_is_reported_with_its_line(
-    tmp_path: Path, content: str, says: str
-):
+def test_a_memory_that_cannot_be_read_is_reported_with_its_line(tmp_path, content, says):
     file = tmp_path / "a.tmx"
     file.write_text(content, encoding="utf-8")
     message = read_error(file)
@@ -681,7 +649,7 @@ def test_a_memory_that_cannot_be_read_is_reported_with_its_line(
     assert says in message
 
 
-def test_a_large_memory_is_read_in_little_memory(tmp_path: Path):
+def test_a_large_memory_is_read_in_little_memory(tmp_path):
     file = tmp_path / "a.tmx"
     text = "a sentence of some length, such as people write " * 4
     units = (unit(f"{number} {text}", f"{text} {number}") for number in range(20_000))
@@ -696,15 +664,12 @@ def test_a_large_memory_is_read_in_little_memory(tmp_path: Path):
     assert peak < 2_000_000  # some pieces of 256 KiB, and never the tree
 
 
-# Parquet and JSON lines
-
-
 def write_parquet(path: Path, **columns: pa.Array) -> Path:
     parquet.write_table(pa.table(columns), path)
     return path
 
 
-def test_columns_that_are_not_there_are_reported_with_those_that_are(tmp_path: Path):
+def test_columns_that_are_not_there_are_reported_with_those_that_are(tmp_path):
     file = write_parquet(tmp_path / "a.parquet", en=pa.array(["x"]), ger=pa.array(["y"]))
     message = error_of(lambda: source_of(file))
     assert message == (
@@ -714,7 +679,7 @@ def test_columns_that_are_not_there_are_reported_with_those_that_are(tmp_path: P
     assert error_of(lambda: source_of(file)) == f"{file}: the column 'de' is not text but int64"
 
 
-def test_a_parquet_file_that_is_none_is_reported_in_one_line(tmp_path: Path):
+def test_a_parquet_file_that_is_none_is_reported_in_one_line(tmp_path):
     file = tmp_path / "a.parquet"
     file.write_bytes(b"PAR1 and nothing else")
     assert error_of(lambda: source_of(file)).startswith(f"{file}: cannot be read: ")
@@ -728,7 +693,7 @@ def test_a_parquet_file_that_is_none_is_reported_in_one_line(tmp_path: Path):
     assert error_of(lambda: source_of(packed)).endswith("its own compression; decompress the file")
 
 
-def test_what_is_null_is_empty_and_categories_are_text(tmp_path: Path):
+def test_what_is_null_is_empty_and_categories_are_text(tmp_path):
     english = pa.array(["x", None, "x"]).dictionary_encode()
     file = write_parquet(tmp_path / "a.parquet", en=english, de=pa.array(["y", "z", None]))
     source = source_of(file)
@@ -754,7 +719,7 @@ def test_what_is_null_is_empty_and_categories_are_text(tmp_path: Path):
         (b'{"en": "x", "de": 7}', "line 2: the field 'de' is not text"),
     ],
 )
-def test_a_json_line_that_is_not_a_pair_is_named(tmp_path: Path, line: bytes, says: str):
+def test_a_json_line_that_is_not_a_pair_is_named(tmp_path, line, says):
     file = write_lines(tmp_path / "a.jsonl", [b'{"en": "x", "de": null}', line])
     message = read_error(file)
     assert message.startswith(f"{file}, ")
@@ -763,9 +728,7 @@ def test_a_json_line_that_is_not_a_pair_is_named(tmp_path: Path, line: bytes, sa
 
 @pytest.mark.parametrize("size", [1, 2, 3, 10])
 @pytest.mark.parametrize("blank", [b"", b" ", b"\t\r"])
-def test_an_empty_line_of_json_is_an_empty_pair_and_nothing_at_the_end(
-    tmp_path: Path, blank: bytes, size: int
-):
+def test_an_empty_line_of_json_is_an_empty_pair_and_nothing_at_the_end(tmp_path, blank, size):
     row = b'{"en": "x", "de": "y"}'
     file = write_lines(tmp_path / "a.jsonl", [row, blank, blank, row, blank, blank])
     assert pairs_of(source_of(file), size) == [(b"x", b"y"), (b"", b""), (b"", b""), (b"x", b"y")]
@@ -773,7 +736,7 @@ def test_an_empty_line_of_json_is_an_empty_pair_and_nothing_at_the_end(
     assert pairs_of(source_of(write_lines(file, [blank])), size) == []
 
 
-def test_a_line_break_within_a_sentence_is_a_space_and_counted(tmp_path: Path):
+def test_a_line_break_within_a_sentence_is_a_space_and_counted(tmp_path):
     pairs = [("one\r\n\ntwo", "eins\nzwei"), ("x", "y\n")]
     expected = [(b"one two", b"eins zwei"), (b"x", b"y ")]
     rows = [json.dumps({"en": src, "de": tgt}).encode() for src, tgt in pairs]
@@ -786,6 +749,3 @@ def test_a_line_break_within_a_sentence_is_a_space_and_counted(tmp_path: Path):
     ):
         assert pairs_of(source) == expected
         assert source.reading.found == {"line break within a sentence": 3}
-
-
-# The catalogue

@@ -28,7 +28,7 @@ OTHERS = [pair for pair in number_pairs(140, seed=7) if pair not in ENGLISH_GERM
 
 
 @pytest.fixture
-def warned(caplog: pytest.LogCaptureFixture) -> Warned:
+def warned(caplog):
     return lambda: [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
 
 
@@ -57,7 +57,7 @@ def recorded(report: Report) -> list[dict[str, dict[str, int]]]:
     return [one["languages"] for one in PreparedData.open(report.path).manifest.sources["train"]]
 
 
-def test_swapped_languages_are_one_warning(tmp_path: Path, warned: Warned) -> None:
+def test_swapped_languages_are_one_warning(tmp_path, warned):
     report = prepared(tmp_path, "de", "en")
     (line,) = warned()
     assert line.startswith("train0.en and train0.de: ")
@@ -89,14 +89,14 @@ MIXED[100:200] = [(tgt, src) for src, tgt in MIXED[100:200]]
     ],
 )
 def test_only_the_source_and_the_side_with_another_language_are_named(
-    tgt_lang: str, train: list[Pairs], expected: str, tmp_path: Path, warned: Warned
-) -> None:
+    tgt_lang, train, expected, tmp_path, warned
+):
     prepared(tmp_path, "en", tgt_lang, train)
     (line,) = warned()
     assert expected in line
 
 
-def test_the_same_samples_are_taken_with_any_number_of_workers(tmp_path: Path) -> None:
+def test_the_same_samples_are_taken_with_any_number_of_workers(tmp_path):
     pairs = number_pairs(2500, seed=4)
     pairs[:1000] = [(tgt, src) for src, tgt in pairs[:1000]]
     found = []
@@ -111,7 +111,7 @@ def test_the_same_samples_are_taken_with_any_number_of_workers(tmp_path: Path) -
     assert counts["src"]["de"] in range(6, 11)
 
 
-def test_languages_that_cannot_be_identified_are_not_checked(tmp_path: Path) -> None:
+def test_languages_that_cannot_be_identified_are_not_checked(tmp_path):
     report = prepared(tmp_path, "en", "x-mine")
     assert recorded(report) == [{"src": {"en": 3}}]
 
@@ -126,9 +126,7 @@ uk|de|sv|pt-BR|zh-TW|x-mine|zz9|xx|a"""
 
 
 @pytest.mark.parametrize("case", MEANT.replace("\n", "|").split("|"))
-def test_the_code_of_a_country_leads_to_its_language(
-    caplog: pytest.LogCaptureFixture, case: str
-) -> None:
+def test_the_code_of_a_country_leads_to_its_language(caplog, case):
     code, _, meant = case.partition(" ")
     warn_of_codes([("fr", code)])
     assert [message.partition("did you mean ")[2] for message in caplog.messages] == (
@@ -136,14 +134,14 @@ def test_the_code_of_a_country_leads_to_its_language(
     )
 
 
-def test_one_language_for_both_sides_is_a_warning(tmp_path: Path, warned: Warned) -> None:
+def test_one_language_for_both_sides_is_a_warning(tmp_path, warned):
     prepared(tmp_path, "en", "eng")
     first, second = warned()
     assert first.startswith("en and eng are the same language")
     assert "samples of the target look like de, not eng" in second
 
 
-def test_each_direction_of_several_is_checked(tmp_path: Path, warned: Warned) -> None:
+def test_each_direction_of_several_is_checked(tmp_path, warned):
     german = {
         "train": [write_pairs(tmp_path, "one", ENGLISH_GERMAN)],
         "valid": write_pairs(tmp_path, "valid", HELD_OUT),
@@ -162,7 +160,7 @@ def test_each_direction_of_several_is_checked(tmp_path: Path, warned: Warned) ->
     assert "3 of 3 samples of the source look like en, not nl" in line
 
 
-def test_trees_are_not_checked(tmp_path: Path) -> None:
+def test_trees_are_not_checked(tmp_path):
     for name, seed in (("train", 1), ("valid", 2)):
         trees = small_trees(60, seed)
         (tmp_path / name).write_text("".join(f"{tree}\n" for tree in trees), encoding="utf-8")
@@ -178,9 +176,7 @@ def test_trees_are_not_checked(tmp_path: Path) -> None:
     assert recorded(report) == [{}]
 
 
-def test_without_room_for_temporary_files_nothing_is_checked(
-    tmp_path: Path, warned: Warned, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_room_for_temporary_files_nothing_is_checked(tmp_path, warned, monkeypatch):
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -191,12 +187,7 @@ def test_without_room_for_temporary_files_nothing_is_checked(
     assert line.endswith("not checked: [Errno 28] No space left on device")
 
 
-# Pairs that are in training and in another set
-
-
-def test_a_validation_set_from_the_training_pairs_is_a_warning(
-    tmp_path: Path, warned: Warned
-) -> None:
+def test_a_validation_set_from_the_training_pairs_is_a_warning(tmp_path, warned):
     report = prepared(tmp_path, "en", "de", valid=ENGLISH_GERMAN[40:80])
     (line,) = warned()
     assert line.startswith("40 of the 40 validation pairs (100.0%) are training pairs too")
@@ -207,7 +198,7 @@ def test_a_validation_set_from_the_training_pairs_is_a_warning(
     assert f"<li>{line}.</li>" in data_page(PreparedData.open(report.path), report)
 
 
-def test_each_set_has_its_own_share(tmp_path: Path, warned: Warned) -> None:
+def test_each_set_has_its_own_share(tmp_path, warned):
     report = prepared(
         tmp_path,
         "en",
@@ -222,7 +213,7 @@ def test_each_set_has_its_own_share(tmp_path: Path, warned: Warned) -> None:
     assert report.in_training == {"valid": 1, "test": 3, "valid@other": 0}
 
 
-def test_a_pair_counts_as_often_as_it_is_in_the_set(tmp_path: Path) -> None:
+def test_a_pair_counts_as_often_as_it_is_in_the_set(tmp_path):
     # Case counts, white space does not.
     pair = "one  two ", "zwei eins"
     train = [*ENGLISH_GERMAN, ("one two", "zwei eins")]
@@ -242,8 +233,8 @@ def test_a_pair_counts_as_often_as_it_is_in_the_set(tmp_path: Path) -> None:
     ],
 )
 def test_a_set_of_which_training_has_hardly_any_pair_gives_no_warning(
-    valid: Pairs, overrides: list[str], count: int, tmp_path: Path, warned: Warned
-) -> None:
+    valid, overrides, count, tmp_path, warned
+):
     report = prepared(tmp_path, "en", "de", valid=valid, overrides=overrides)
     assert report.in_training["valid"] == count
     assert warned() == []

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import TinyText, number_pairs, write_pairs
+from conftest import number_pairs, write_pairs
 from support.browsed import HOSTILE, Page, loaded_by, well_formed
 
 from mtkit.data import PreparedData
@@ -67,13 +67,13 @@ def prepared(folder: Path, train: Pairs = TRAIN, name: str = "out", **changes: A
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["joint", "of each side"])
-def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def both(request, tmp_path_factory):
     """The corpus above, with a joint vocabulary and with one for each side."""
     return prepared(tmp_path_factory.mktemp("audit"), shared_vocab=request.param)
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def tiny(tmp_path_factory):
     return prepared(tmp_path_factory.mktemp("audit"))
 
 
@@ -91,10 +91,7 @@ def table(page: Page, first: str) -> dict[str, list[str]]:
     return rows
 
 
-# Numbers
-
-
-def test_kept_and_dropped_pairs_are_shown_with_shares(tiny: Prepared) -> None:
+def test_kept_and_dropped_pairs_are_shown_with_shares(tiny):
     rows = table(tiny.page, "kept")
     assert rows["read"] == ["200", ""]
     assert rows["dropped: empty"] == ["2", "1.00%"]
@@ -130,7 +127,7 @@ def of_text(lines: Sequence[str], tokenizer: Any) -> list[str]:
     ]
 
 
-def test_numbers_of_subwords_are_those_of_the_text(both: Prepared) -> None:
+def test_numbers_of_subwords_are_those_of_the_text(both):
     columns = [
         of_text([pair[side] for pair in pairs], tokenizer)
         for side, tokenizer in enumerate(both.data.tokenizers())
@@ -146,7 +143,7 @@ def test_numbers_of_subwords_are_those_of_the_text(both: Prepared) -> None:
         assert rows[label] == [column[place] for column in columns], label
 
 
-def test_subwords_are_counted_by_their_use_in_training(both: Prepared) -> None:
+def test_subwords_are_counted_by_their_use_in_training(both):
     tokenizers = both.data.tokenizers()
     counts = [
         Counter(i for pair in KEPT_PAIRS for i in tokenizer.encode(pair[side]))
@@ -165,7 +162,7 @@ def test_subwords_are_counted_by_their_use_in_training(both: Prepared) -> None:
     assert len(rows["size"]) == len(counts)
 
 
-def test_ratios_and_lengths_are_those_of_the_pairs(both: Prepared) -> None:
+def test_ratios_and_lengths_are_those_of_the_pairs(both):
     tokenizers = both.data.tokenizers()
     lengths = [
         [len(tok.encode(text)) + 1 for tok, text in zip(tokenizers, pair, strict=True)]
@@ -187,16 +184,14 @@ def test_ratios_and_lengths_are_those_of_the_pairs(both: Prepared) -> None:
     )
 
 
-def test_few_long_sentences_do_not_flatten_the_chart(tmp_path: Path) -> None:
+def test_few_long_sentences_do_not_flatten_the_chart(tmp_path):
     train = [*number_pairs(1000, seed=3), ("one " * 150, "eins " * 150)]
     page = prepared(tmp_path, train, vocab_size=330).page
     assert "6 sentences are longer, up to 151." in " ".join(page.texts("figure"))
     assert "150" not in page.texts("text")
 
 
-def test_a_large_corpus_is_counted_in_part_which_the_page_says(
-    tiny: Prepared, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_corpus_is_counted_in_part_which_the_page_says(tiny, monkeypatch):
     whole = data_page(tiny.data, tiny.report)
     monkeypatch.setattr("mtkit.prepare.statistics._BLOCK_PAIRS", 10)
     assert data_page(tiny.data, tiny.report) == whole
@@ -206,10 +201,7 @@ def test_a_large_corpus_is_counted_in_part_which_the_page_says(
     assert tiny.page.texts("p").count(words) == 1
 
 
-# Text
-
-
-def test_dropped_pairs_are_shown_under_their_reason_with_place_and_sentence(tiny: Prepared) -> None:
+def test_dropped_pairs_are_shown_under_their_reason_with_place_and_sentence(tiny):
     page = tiny.page
     shown = {text.split("Pairs dropped")[0].strip(): text for text in page.texts("details")}
     for line, (_, tgt, reason) in PLANTED.items():
@@ -219,13 +211,13 @@ def test_dropped_pairs_are_shown_under_their_reason_with_place_and_sentence(tiny
     assert any("256 subwords" in text and "5,000 characters" in text for text in shown.values())
 
 
-def test_sources_are_shown_with_their_counts(tiny: Prepared) -> None:
+def test_sources_are_shown_with_their_counts(tiny):
     source = tiny.data.manifest.sources["train"][0]
     (row,) = (text for text in tiny.page.texts("tr") if "96.00%" in text and "train" in text)
     assert row.replace(" ", "").startswith(f"train{source['src']},{source['tgt']}200192(96.00%)1")
 
 
-def test_what_may_be_wrong_is_said_in_sentences(tmp_path: Path) -> None:
+def test_what_may_be_wrong_is_said_in_sentences(tmp_path):
     # Half of the lines came before, and one pair is in the validation set.
     train = GOOD[:100] + GOOD[:50] * 2
     bad = prepared(tmp_path, train, vocab_size=330)
@@ -236,23 +228,20 @@ def test_what_may_be_wrong_is_said_in_sentences(tmp_path: Path) -> None:
     assert "1 of the 12 validation pairs (8.3%) are training pairs too" in said
 
 
-def test_misaligned_lines_are_a_finding(tiny: Prepared) -> None:
+def test_misaligned_lines_are_a_finding(tiny):
     shifted = replace(tiny.report, misaligned=[("a", 11, 20, 1), ("b", 31, 40, -2)])
     said = " ".join(well_formed(data_page(tiny.data, shifted)).texts("li"))
     assert "2 parts of the files, 20 lines in all, such as lines 11 to 20 of a." in said
 
 
-def test_data_without_faults_has_no_findings(tiny_text: TinyText, tmp_path: Path) -> None:
+def test_data_without_faults_has_no_findings(tiny_text, tmp_path):
     report = prepare_files("tiny", tmp_path / "out", **tiny_text.prepare_arguments())
     page = well_formed(data_page(PreparedData.open(tmp_path / "out"), report))
     assert page.texts("li") == []
     assert "Nothing was dropped." in page.texts("p")
 
 
-# The file
-
-
-def test_hostile_text_is_escaped_and_nothing_is_loaded(tmp_path: Path) -> None:
+def test_hostile_text_is_escaped_and_nothing_is_loaded(tmp_path):
     train = [(f"{HOSTILE} {i}", f"{HOSTILE} {i} {pair[1]}") for i, pair in enumerate(GOOD[:50])]
     train += [(HOSTILE, HOSTILE), ("", HOSTILE)]
     bad = prepared(tmp_path, [*GOOD, *train], vocab_size=400)

@@ -13,7 +13,6 @@ from support.prepared import prepare_several
 
 from mtkit.base.errors import MtkitError
 from mtkit.batches import make_batch
-from mtkit.config import Config
 from mtkit.data import PreparedData, also_split
 from mtkit.prepare import parallel_files, parse_source, prepare_files
 from mtkit.run_folder import Run
@@ -26,7 +25,7 @@ Files = tuple[Path, Path]
 
 
 @pytest.fixture(scope="module")
-def synthetic(tiny_text: TinyText, tmp_path_factory: pytest.TempPathFactory) -> Files:
+def synthetic(tiny_text, tmp_path_factory):
     """Thirty pairs that the tiny corpus does not have."""
     real = set(zip(*lines_of(tiny_text.train), strict=True))
     pairs = [pair for pair in dict.fromkeys(number_pairs(60, seed=8)) if pair not in real]
@@ -42,9 +41,7 @@ def prepared(text: TinyText, out: Path, *more: Any, **changes: Any) -> PreparedD
 
 
 @pytest.fixture(scope="module")
-def tagged(
-    tiny_text: TinyText, synthetic: Files, tmp_path_factory: pytest.TempPathFactory
-) -> PreparedData:
+def tagged(tiny_text, synthetic, tmp_path_factory):
     """The tiny corpus, and a second one with the tag bt, of which an epoch has half."""
     out = tmp_path_factory.mktemp("tagged") / "tagged"
     return prepared(
@@ -57,9 +54,6 @@ def tagged(
 
 def lines_of(files: Files) -> list[list[str]]:
     return [file.read_text("utf-8").splitlines() for file in files]
-
-
-# The tag as a subword
 
 
 def test_a_tokenizer_knows_its_tags_and_no_text_is_encoded_to_one():
@@ -86,11 +80,8 @@ def test_a_symbol_with_the_name_of_a_tag_is_refused():
         Tokenizer.learn_from_counts([("▁eins", 5)], 280, symbols=["<tag:bt>"], corpus_tags=["bt"])
 
 
-# Encoded pairs
-
-
 def test_the_sources_of_a_tagged_corpus_begin_with_its_tag_and_nothing_else_does(
-    tagged: PreparedData, tiny_text: TinyText, synthetic: Files
+    tagged, tiny_text, synthetic
 ):
     tokenizer = tagged.tokenizers().src
     tag = tokenizer.corpus_tags["bt"]
@@ -109,9 +100,7 @@ def test_the_sources_of_a_tagged_corpus_begin_with_its_tag_and_nothing_else_does
     assert (second["tag"], second["weight"]) == ("bt", 0.5)
 
 
-def test_the_tag_follows_the_tag_of_the_language(
-    tiny_text: TinyText, synthetic: Files, tmp_path: Path
-):
+def test_the_tag_follows_the_tag_of_the_language(tiny_text, synthetic, tmp_path):
     usual = {"valid": tiny_text.valid, "test": tiny_text.test}
     real, reverse = tiny_text.train, tiny_text.train[::-1]
     swapped = {split: files[::-1] for split, files in usual.items()}
@@ -139,7 +128,7 @@ def test_the_tag_follows_the_tag_of_the_language(
     assert report.tags == {"bt": 30}
 
 
-def test_the_tag_counts_for_the_limit_of_tokens(tiny_text: TinyText, tmp_path: Path):
+def test_the_tag_counts_for_the_limit_of_tokens(tiny_text, tmp_path):
     """A pair that just fits without the tag is too long with it."""
     line = "one two three four five six"
     files = write_pairs(tmp_path, "long", [(line, "eins")])
@@ -154,16 +143,14 @@ def test_the_tag_counts_for_the_limit_of_tokens(tiny_text: TinyText, tmp_path: P
     assert kept == {None: 1, "bt": 0}
 
 
-def test_the_filters_compare_tagged_pairs_with_the_others(
-    tiny_text: TinyText, synthetic: Files, tmp_path: Path
-):
+def test_the_filters_compare_tagged_pairs_with_the_others(tiny_text, synthetic, tmp_path):
     """A pair that is real and synthetic is kept once, as the first."""
     data = prepared(tiny_text, tmp_path / "out", synthetic, parallel_files(*synthetic, tag="bt"))
     assert [source["kept"] for source in data.manifest.sources["train"][1:]] == [30, 0]
     assert data.manifest.counts["dropped"] == {"duplicate": 30}
 
 
-def test_a_source_with_noise_keeps_its_tag(tiny_text: TinyText, synthetic: Files, tmp_path: Path):
+def test_a_source_with_noise_keeps_its_tag(tiny_text, synthetic, tmp_path):
     data = prepared(
         tiny_text,
         tmp_path / "out",
@@ -178,12 +165,7 @@ def test_a_source_with_noise_keeps_its_tag(tiny_text: TinyText, synthetic: Files
         assert sentences[index] == [tag, *tokenizer.encode(line.upper()), EOS_ID]
 
 
-# The tag in training and translating
-
-
-def test_links_of_words_do_not_count_the_tag(
-    tiny_text: TinyText, tiny_config: Config, tmp_path: Path
-):
+def test_links_of_words_do_not_count_the_tag(tiny_text, tiny_config, tmp_path):
     pairs = number_pairs(8, seed=8)
     files = write_pairs(tmp_path, "back", pairs)
     counts = [len(src.split()) for src, _ in pairs]
@@ -212,9 +194,7 @@ def test_links_of_words_do_not_count_the_tag(
 
 
 @pytest.mark.parametrize("way", ["beam", "sample", "mbr_samples", "glossary"])
-def test_no_tag_is_put_before_a_source_or_written_to_a_translation(
-    way: str, tagged: PreparedData, tmp_path: Path
-):
+def test_no_tag_is_put_before_a_source_or_written_to_a_translation(way, tagged, tmp_path):
     run = random_run(tmp_path / "run", tagged, 5)
     changes: dict[str, Any] = {"max_extra_length": 20, "engine": "torch"}
     changes |= {"sample": {"sample": True}, "mbr_samples": {"mbr_samples": 4}}.get(way, {})
@@ -232,7 +212,7 @@ def test_no_tag_is_put_before_a_source_or_written_to_a_translation(
 
 
 def test_training_learns_the_row_of_the_tag_and_translates_without_it(
-    tiny_text: TinyText, synthetic: Files, tiny_config: Config, tmp_path: Path
+    tiny_text, synthetic, tiny_config, tmp_path
 ):
     # With a vocabulary of its own, only subwords that the source has are changed.
     back = parallel_files(*synthetic, tag="bt")
@@ -250,12 +230,7 @@ def test_training_learns_the_row_of_the_tag_and_translates_without_it(
         assert len(list(translator.translate(["one two", ""]))) == 2
 
 
-# The tag of an existing tokenizer
-
-
-def test_the_tag_of_an_existing_tokenizer_is_used(
-    tagged: PreparedData, tiny_text: TinyText, synthetic: Files, tmp_path: Path
-):
+def test_the_tag_of_an_existing_tokenizer_is_used(tagged, tiny_text, synthetic, tmp_path):
     data = prepared(
         tiny_text,
         tmp_path / "out",
@@ -270,13 +245,7 @@ def test_the_tag_of_an_existing_tokenizer_is_used(
 
 @pytest.mark.parametrize(("tag", "known"), [("bt", "none"), ("web", "bt")])
 def test_a_tag_that_an_existing_tokenizer_lacks_is_refused_with_those_it_has(
-    tag: str,
-    known: str,
-    tagged: PreparedData,
-    tiny_data: PreparedData,
-    tiny_text: TinyText,
-    synthetic: Files,
-    tmp_path: Path,
+    tag, known, tagged, tiny_data, tiny_text, synthetic, tmp_path
 ):
     origin = (tiny_data if known == "none" else tagged).path
     with pytest.raises(MtkitError) as caught:
@@ -291,16 +260,13 @@ def test_a_tag_that_an_existing_tokenizer_lacks_is_refused_with_those_it_has(
     assert not (tmp_path / "out").exists()
 
 
-# Names
-
-
 @pytest.mark.parametrize("tag", ["", "b t", "<bt>", "-bt", "größe", "b" * 51])
-def test_a_name_that_cannot_be_that_of_a_tag_is_refused(tag: str, tiny_text: TinyText):
+def test_a_name_that_cannot_be_that_of_a_tag_is_refused(tag, tiny_text):
     with pytest.raises(MtkitError, match="cannot be the name of a tag"):
         parallel_files(*tiny_text.train, tag=tag)
 
 
-def test_a_validation_set_with_a_tag_is_refused(tiny_text: TinyText, tmp_path: Path):
+def test_a_validation_set_with_a_tag_is_refused(tiny_text, tmp_path):
     valid = parse_source(
         str(tiny_text.valid[0].with_suffix("")), src_lang="en", tgt_lang="de", tag="bt"
     )

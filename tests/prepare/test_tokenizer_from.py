@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import GREEK, TinyText, number_pairs, write_pairs
+from conftest import GREEK, number_pairs, write_pairs
 from support.prepared import prepare_trees
 
 from mtkit.base.errors import MtkitError
 from mtkit.data import PreparedData
 from mtkit.prepare import Treebank, passes, prepare_files
-from mtkit.run_folder import Run
 from mtkit.tokenizer import VOCABULARY_FILES
 
 
@@ -40,7 +39,7 @@ def refused(tmp_path: Path, text: tuple[Path, Path], origin: Path, **changes: An
 
 @pytest.mark.parametrize("kind", ["prepared folder", "run folder"])
 def test_the_tokenizer_is_copied_byte_by_byte_and_its_settings_and_checksum_are_recorded(
-    kind: str, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
+    kind, tiny_data, tiny_run, tmp_path
 ):
     origin = tiny_data.path if kind == "prepared folder" else tiny_run.path
     data = adapt(tmp_path / "out", new_pairs(tmp_path / "text"), origin)
@@ -59,7 +58,7 @@ def test_the_tokenizer_is_copied_byte_by_byte_and_its_settings_and_checksum_are_
 
 @pytest.mark.parametrize("is_reversed", [False, True])
 def test_separate_vocabularies_keep_their_languages_when_the_direction_is_reversed(
-    is_reversed: bool, greek_data: PreparedData, tmp_path: Path
+    is_reversed, greek_data, tmp_path
 ):
     src, tgt = new_pairs(tmp_path / "text", words=GREEK)
     if is_reversed:
@@ -73,14 +72,14 @@ def test_separate_vocabularies_keep_their_languages_when_the_direction_is_revers
     assert (data.manifest.tokenizer_from or {}).get("reversed", False) == is_reversed
 
 
-def test_a_joint_tokenizer_is_for_both_directions(tiny_data: PreparedData, tmp_path: Path):
+def test_a_joint_tokenizer_is_for_both_directions(tiny_data, tmp_path):
     src, tgt = new_pairs(tmp_path / "text")
     data = adapt(tmp_path / "out", (tgt, src), tiny_data.path, src_lang="de-AT", tgt_lang="en")
     assert data.tokenizers().is_same(tiny_data.tokenizers())
 
 
 def test_another_language_is_refused_and_those_of_the_tokenizer_are_named(
-    tiny_data: PreparedData, greek_data: PreparedData, tmp_path: Path
+    tiny_data, greek_data, tmp_path
 ):
     text = new_pairs(tmp_path / "text")
     error = refused(tmp_path, text, tiny_data.path, tgt_lang="fr")
@@ -101,11 +100,7 @@ def test_another_language_is_refused_and_those_of_the_tokenizer_are_named(
     ],
 )
 def test_a_setting_that_contradicts_the_tokenizer_is_refused_by_name(
-    settings: dict[str, Any],
-    overrides: tuple[str, ...],
-    named: str,
-    tiny_data: PreparedData,
-    tmp_path: Path,
+    settings, overrides, named, tiny_data, tmp_path
 ):
     text = new_pairs(tmp_path / "text")
     error = refused(tmp_path, text, tiny_data.path, overrides=overrides, **settings)
@@ -113,9 +108,7 @@ def test_a_setting_that_contradicts_the_tokenizer_is_refused_by_name(
     assert "leave it out" in error
 
 
-def test_a_setting_that_agrees_with_the_tokenizer_is_accepted(
-    tiny_data: PreparedData, greek_data: PreparedData, tmp_path: Path
-):
+def test_a_setting_that_agrees_with_the_tokenizer_is_accepted(tiny_data, greek_data, tmp_path):
     text = new_pairs(tmp_path / "text")
     adapt(tmp_path / "joint", text, tiny_data.path, vocab_size=300, shared_vocab=True)
     greek = new_pairs(tmp_path / "greek", words=GREEK)
@@ -124,7 +117,7 @@ def test_a_setting_that_agrees_with_the_tokenizer_is_accepted(
 
 
 def test_a_script_that_the_tokenizer_has_not_seen_is_refused_before_the_training_text_is_read(
-    tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_data, tmp_path, monkeypatch
 ):
     text = new_pairs(tmp_path / "text", words=GREEK)
     monkeypatch.setattr(passes.Passes, "_check", None)
@@ -137,25 +130,21 @@ def test_a_script_that_the_tokenizer_has_not_seen_is_refused_before_the_training
     assert "; add its characters (--add-characters), or give another" in error
 
 
-def test_a_script_that_only_the_training_text_has_is_refused_too(
-    tiny_data: PreparedData, tiny_text: TinyText, tmp_path: Path
-):
+def test_a_script_that_only_the_training_text_has_is_refused_too(tiny_data, tiny_text, tmp_path):
     greek = new_pairs(tmp_path / "text", words=GREEK)
     changes = {"valid": tiny_text.valid, "overrides": ("min_script=0.0",)}
     error = refused(tmp_path, greek, tiny_data.path, **changes)
     assert "does not suit the target side of the training text" in error
 
 
-def test_a_few_characters_that_the_tokenizer_has_not_seen_are_accepted(
-    tiny_data: PreparedData, tmp_path: Path
-):
+def test_a_few_characters_that_the_tokenizer_has_not_seen_are_accepted(tiny_data, tmp_path):
     src, tgt = new_pairs(tmp_path / "text")
     tgt.write_text(tgt.read_text().replace("drei", "drei é", 5))
     adapt(tmp_path / "out", (src, tgt), tiny_data.path)
 
 
 def test_the_tokenizer_of_a_parser_is_for_trees_and_no_other_is(
-    tree_data: PreparedData, tiny_data: PreparedData, tree_files: dict[str, Path], tmp_path: Path
+    tree_data, tiny_data, tree_files, tmp_path
 ):
     text = new_pairs(tmp_path / "text")
     error = refused(tmp_path, text, tree_data.path)
@@ -172,9 +161,7 @@ def test_the_tokenizer_of_a_parser_is_for_trees_and_no_other_is(
         )
 
 
-def test_a_folder_without_a_tokenizer_and_a_changed_tokenizer_are_refused(
-    tiny_data: PreparedData, tmp_path: Path
-):
+def test_a_folder_without_a_tokenizer_and_a_changed_tokenizer_are_refused(tiny_data, tmp_path):
     text = new_pairs(tmp_path / "text")
     error = refused(tmp_path, text, tmp_path / "text")
     assert "text: is not a run folder or a prepared folder; give another --tokenizer-from" in error
@@ -186,7 +173,7 @@ def test_a_folder_without_a_tokenizer_and_a_changed_tokenizer_are_refused(
 
 
 def test_a_preparation_that_was_killed_resumes_only_with_the_same_tokenizer(
-    tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_data, tmp_path, monkeypatch
 ):
     text = new_pairs(tmp_path / "text")
     wanted = adapt(tmp_path / "straight", text, tiny_data.path)

@@ -28,9 +28,7 @@ def brackets(trees: list[str]) -> int:
     return sum(len(WITH_TAGS.text(tree).split()) for tree in trees)
 
 
-def test_a_pair_is_the_words_of_a_sentence_and_its_linearised_tree(
-    tree_data: PreparedData, tree_files: dict[str, Path]
-):
+def test_a_pair_is_the_words_of_a_sentence_and_its_linearised_tree(tree_data, tree_files):
     trees = tree_files["train"].read_text().splitlines()
     src, tgt = tree_data.tokenizers()
     pairs = tree_data.pairs("train")
@@ -42,7 +40,7 @@ def test_a_pair_is_the_words_of_a_sentence_and_its_linearised_tree(
 
 
 def test_the_folder_says_that_its_task_is_parsing_and_has_the_trees_as_text(
-    tree_data: PreparedData, tree_files: dict[str, Path], tiny_data: PreparedData
+    tree_data, tree_files, tiny_data
 ):
     assert (tree_data.task, tree_data.src_lang, tree_data.tgt_lang) == ("parsing", "en", "trees")
     assert tiny_data.task == "translation"
@@ -59,9 +57,7 @@ def test_each_part_of_a_tree_is_linked_with_the_word_that_follows_the_words_read
 
 
 @pytest.mark.parametrize("tags", [True, False])
-def test_a_prepared_tree_has_the_links_of_its_parts(
-    tree_files: dict[str, Path], tmp_path: Path, tags: bool
-):
+def test_a_prepared_tree_has_the_links_of_its_parts(tree_files, tmp_path, tags):
     prepare_trees(
         "some",
         tmp_path / "out",
@@ -82,9 +78,7 @@ def test_a_prepared_tree_has_the_links_of_its_parts(
         assert numbers == sorted(unread)
 
 
-def test_words_with_spaces_of_unicode_are_linked_as_one_word(
-    tree_files: dict[str, Path], tmp_path: Path
-):
+def test_words_with_spaces_of_unicode_are_linked_as_one_word(tree_files, tmp_path):
     train = tmp_path / "train.trees"
     train.write_text("(NP (CD 1\u00a01/2) (NN cat) (NNS dogs))\n" + tree_files["train"].read_text())
     valid = Treebank(tree_files["valid"])
@@ -98,7 +92,7 @@ def test_words_with_spaces_of_unicode_are_linked_as_one_word(
     assert np.reshape(pairs.links[0], (-1, 2)).tolist() == [[0, 0], [1, 1], [2, 2]]
 
 
-def test_each_bracket_is_one_subword_and_the_sizes_of_the_sides_differ(tree_data: PreparedData):
+def test_each_bracket_is_one_subword_and_the_sizes_of_the_sides_differ(tree_data):
     src, tgt = tree_data.tokenizers()
     assert len(src) == 300
     assert len(tgt) != len(src)
@@ -107,7 +101,7 @@ def test_each_bracket_is_one_subword_and_the_sizes_of_the_sides_differ(tree_data
     assert int(tree_data.pairs("valid").tgt.lengths.sum()) == brackets(trees) + len(trees)
 
 
-def test_no_rule_for_translations_drops_trees_but_the_limit_of_length_does(tmp_path: Path):
+def test_no_rule_for_translations_drops_trees_but_the_limit_of_length_does(tmp_path):
     # Repeated, of one word, with few letters, of the same words on both sides, and in the
     # validation set.
     odd = ["(S (NN a))", "(S (NN a))", "(X (: -))", "(NN XX)", "(X (SYM \x01a))"]
@@ -135,7 +129,7 @@ def treebank(place: Place, valid: Path, *train: Any, **more: Any) -> list[str]:
     return ["prepare", "own.yaml"]
 
 
-def test_each_treebank_has_a_weight_of_its_own(place: Place, tree_files: dict[str, Path]):
+def test_each_treebank_has_a_weight_of_its_own(place, tree_files):
     more = place.write("more.trees", "".join(f"{tree}\n" for tree in small_trees(50, seed=9)))
     train = [{"source": tree_files["train"], "weight": 3}, {"source": more, "weight": 0.5}]
     arguments = treebank(place, tree_files["valid"], *train)
@@ -146,7 +140,7 @@ def test_each_treebank_has_a_weight_of_its_own(place: Place, tree_files: dict[st
         data.text("test")
 
 
-def test_both_vocabularies_may_have_a_size_of_their_own(place: Place, tree_files: dict[str, Path]):
+def test_both_vocabularies_may_have_a_size_of_their_own(place, tree_files):
     settings = {"src_vocab_size": 290, "tgt_vocab_size": 285}
     arguments = treebank(place, tree_files["valid"], tree_files["train"], settings=settings)
     assert place.mtkit(*arguments).status == 0
@@ -175,7 +169,7 @@ def test_both_vocabularies_may_have_a_size_of_their_own(place: Place, tree_files
     ],
 )
 def test_malformed_trees_are_refused_by_line_and_nothing_is_written(
-    place: Place, tree_files: dict[str, Path], content: bytes, message: str
+    place, tree_files, content, message
 ):
     bad = place.write("bad.trees", content)
     good = tree_files["train"]
@@ -186,7 +180,7 @@ def test_malformed_trees_are_refused_by_line_and_nothing_is_written(
 
 
 @pytest.mark.parametrize("name", [["demo-en-de"], ["x", "--src-lang", "en", "--tgt-lang", "de"]])
-def test_a_setting_of_treebanks_is_refused_for_sentence_pairs(place: Place, name: list[str]):
+def test_a_setting_of_treebanks_is_refused_for_sentence_pairs(place, name):
     file = place.write("text", "a line\n")
     files = ["--train", file, file, "--valid", file, file] if len(name) > 1 else []
     error = place.refused("prepare", *name, *files, "--set", "tree_tags=false")
