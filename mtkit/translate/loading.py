@@ -213,4 +213,6 @@ def choose_direction(
             src_lang,
             tgt_lang,
         )
+    elif not trained and src_lang == tgt_lang:
+        log.warning("%s: translates %s to itself; give two languages", run.path, src_lang)
     return src_lang, tgt_lang

@@ -1,5 +1,7 @@
 """Several models, and a vocabulary for each side."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from conftest import random_run
@@ -9,6 +11,7 @@ from mtkit.base.errors import MtkitError
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
 from mtkit.tokenizer import BOS_ID, EOS_ID
+from mtkit.translate.loading import choose_direction
 from mtkit.translate.translator import Translator
 
 # Several models
@@ -82,3 +85,16 @@ def test_runs_of_different_subwords_on_either_side_are_refused_in_a_line(
             MtkitError, match=f"{run.path}: has another vocabulary than {uneven.path}"
         ):
             Translator.load([uneven, run], device="cpu")
+
+
+# Directions
+
+
+@pytest.mark.parametrize(("src_lang", "count"), [("de", 0), ("en", 1)])
+def test_one_language_on_both_sides_of_an_imported_model_is_reported(src_lang, count, caplog):
+    # It does not say which directions it was trained on.
+    run = SimpleNamespace(path="m2m", manifest=SimpleNamespace(data=SimpleNamespace(directions=[])))
+    tagged = SimpleNamespace(language_tags={"de": 5, "en": 6})
+    vocabularies = SimpleNamespace(src=tagged, has_tags_on_both_sides=True)
+    assert choose_direction(run, vocabularies, src_lang, "en") == (src_lang, "en")
+    assert caplog.text.count("m2m: translates en to itself; give two languages") == count
