@@ -61,7 +61,7 @@ int main(int, char** arguments) {
     std::vector<double> log_probs(count), scores(count), of_tokens(count * room);
     check(mtkit_translate(model, &settings, &request, limits[0], tokens.data(), sizes.data(),
                           finished.data(), log_probs.data(), scores.data(),
-                          of_tokens.data()) == 0);
+                          of_tokens.data(), nullptr) == 0);
     std::printf("%s\n", mtkit_kernels(precision));
     for (size_t i = 0; i < count; i++) {
         std::printf("%a", scores[i]);
