@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import cache
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from mtkit.base.copied import copied, may_have_copied_parts
-from mtkit.translate.html.markup_segments import Node, Segment, beside, escaped
-from mtkit.translate.html.markup_words import (
-    core_of,
-    cut_words,
-    edges_of,
-    is_sign,
-    paired_signs,
-    same_place,
-)
+from mtkit.translate.html.markup_segments import Node, Segment, escaped
 from mtkit.translate.requests import Part, Range, Translation
 
 if TYPE_CHECKING:
     from mtkit.align import Alignment
+
+# Brackets and quotation marks; the latter are one kind, because other languages have others.
+_KINDS = {
+    char: kind
+    for kind, chars in {
+        '"': '"“”„«»「」『』',
+        "(": "(（", ")": ")）", "[": "[［【", "]": "]］】", "{": "{｛", "}": "}｝",
+    }.items()
+    for char in chars
+}  # fmt: skip
+_PAIRED = re.compile(f"[{re.escape(''.join(_KINDS))}]")
 
 
 def with_markup(segment: Segment, translation: Translation, alignment: Alignment | None) -> str:
@@ -33,9 +37,6 @@ def with_markup(segment: Segment, translation: Translation, alignment: Alignment
     parts = translation.parts or [whole]
     line_ends = _line_ends(segment, translation.text, parts)
     left = "\n" * (len(segment.line_ends) - sum(line_ends.values()))
-    if alignment is not None:
-        edges = edges_of(segment.nodes)
-        alignment = cut_words(alignment, segment.text, translation.text, edges, parts)
     placer = _Placer(segment.text, translation.text, alignment, parts, line_ends)
     return f"{segment.before}{placer.render(segment.nodes, whole[1])}{segment.after}{left}"
 
@@ -98,7 +99,9 @@ class _Placer:
         self._src_words = _Words(alignment.src_words if alignment else [])
         self._tgt_words = _Words(alignment.tgt_words if alignment else [])
         self._src_letters, self._tgt_letters = _as_letters(source), _as_letters(target)
-        self._pairs = paired_signs(self._src_letters), paired_signs(self._tgt_letters)
+        words = zip(self._src_words.starts, self._src_words.ends, strict=True)
+        self._src_cores = _Words([_core_of(self._src_letters, *word) for word in words])
+        self._pairs = _paired_signs(self._src_letters), _paired_signs(self._tgt_letters)
         weights = alignment.weights if alignment else {}
         # The target words that are linked to each source word, and those that have their strongest
         # link to it.
@@ -174,6 +177,8 @@ class _Placer:
                 if words := self._run(node, areas[number], taken, links):
                     put(number, words)
         for number, node in list(left.items()):
+            if self._is_in_word(node):
+                continue
             if len(nodes) == 1:
                 where[number] = self._trimmed(left.pop(number), areas[number][1])
             elif words := self._nearest(node, areas[number], taken):
@@ -199,10 +204,10 @@ class _Placer:
 
         Of all runs it has the most words that belong there, minus those that belong elsewhere.
         """
-        own = self._src_words.inside((node.start, node.end))
+        own = self._src_cores.inside((node.start, node.end))
         src, tgt = area
         words = self._tgt_words.inside(tgt)
-        is_all = own == self._src_words.inside(src) and len(words) > 0
+        is_all = own == self._src_cores.inside(src) and len(words) > 0
         if is_all and 1 not in taken[words.start : words.stop]:
             return words[0], words[-1]
         linked = sorted({j for i in own for j in links.get(i, ()) if j in words})
@@ -225,7 +230,7 @@ class _Placer:
     def _nearest(self, node: Node, area: Part, taken: bytearray) -> Range | None:
         """The free words nearest to where an element would be, as many as it has."""
         words = self._tgt_words.inside(area[1])
-        size = max(1, len(self._src_words.inside((node.start, node.end))))
+        size = len(self._src_cores.inside((node.start, node.end)))
         place = self._near(node.start, area)
         near = bisect_left(self._tgt_words.starts, place, words.start, words.stop)
         behind, before = taken.find(0, near, words.stop), taken.rfind(0, words.start, near)
@@ -241,24 +246,39 @@ class _Placer:
             last += 1
         return first, last
 
+    def _is_in_word(self, node: Node) -> bool:
+        """Whether an element begins or ends between letters of a word, or has none of its letters.
+
+        It goes where the translation of the word goes. If that is in another element already, it
+        is empty.
+        """
+        own, cores = self._src_cores.inside((node.start, node.end)), self._src_cores
+        return not own or node.start > cores.starts[own[0]] or node.end < cores.ends[own[-1]]
+
     def _trimmed(self, node: Node, place: Range) -> Range:
         """A place without the punctuation that is beside the element in the source."""
         start, end = place
         source, target = self._src_letters, self._tgt_letters
-        # The translation of a part of a word is a whole word.
         first, last = node.start, node.end
-        words = self._src_words.inside((first, last))
-        for word in {*words[:1], *words[-1:]}:
-            core = core_of(source, self._src_words.starts[word], self._src_words.ends[word])
-            first = core[0] if core[0] < first < core[1] else first
-            last = core[1] if core[0] < last < core[1] else last
-        before, behind = beside(source, first, last)
-        if is_sign(behind) and not is_sign(source[last - 1]):
-            while start < end and is_sign(target[end - 1]):
+        if own := self._src_cores.inside((first, last)):
+            # The translation of a part of a word is a whole word.
+            first = min(first, self._src_cores.starts[own[0]])
+            last = max(last, self._src_cores.ends[own[-1]])
+        before, behind = first, last
+        while before > 0 and _is_sign(source[before - 1]):
+            before -= 1
+        while _is_sign(source[behind : behind + 1]):
+            behind += 1
+        if last < behind and not _is_sign(source[last - 1]):
+            while start < end and _is_sign(target[end - 1]):
                 end -= 1
-        if is_sign(before) and not is_sign(source[first]):
-            while start < end and is_sign(target[start]):
+        elif target.endswith(source[last:behind], start, end):
+            end -= behind - last
+        if before < first and not _is_sign(source[first]):
+            while start < end and _is_sign(target[start]):
                 start += 1
+        elif target.startswith(source[before:first], start, end):
+            start += first - before
         return (start, end) if start < end else place
 
     def _point(self, start: int, tgt: Range, elements: Sequence[Range]) -> int:
@@ -284,9 +304,9 @@ class _Placer:
         before = self._src_words.inside((src[0], position))[-1:]
         behind = self._src_words.inside((position, src[1]))[:1]
         options = [(i, 0) for i in behind] + [(i, 1) for i in before]
-        is_before_sign = is_sign(self._src_letters[position]) and not (
+        is_before_sign = _is_sign(self._src_letters[position]) and not (
             before
-            and is_sign(self._src_letters[min(position, self._src_words.ends[before[0]]) - 1])
+            and _is_sign(self._src_letters[min(position, self._src_words.ends[before[0]]) - 1])
         )
         if is_behind_word and (is_before_sign or not is_before_word):
             options.reverse()
@@ -301,7 +321,7 @@ class _Placer:
             ]
             if places:
                 place = max(places) if side else min(places)
-                while side and is_before_sign and is_sign(self._tgt_letters[place - 1 : place]):
+                while side and is_before_sign and _is_sign(self._tgt_letters[place - 1 : place]):
                     place -= 1
                 return max(place, tgt[0])
         # As far along as in the source, between two words.
@@ -315,17 +335,39 @@ class _Placer:
 
         It is the sign with the same number in the translation, if that has equally many.
         """
-        source, target = self._pairs
         for side in (1, 0):
-            kind = source.kind(position - side)
-            is_opening = kind in ("(", "[", "{")
-            if kind == '"':
-                is_opening = source.number(position - side, area[0]) % 2 == 0
-            if kind and is_opening == bool(side):
-                place = same_place(position - side, source, target, area)
-                if place is not None:
-                    return place + side
+            kind = _KINDS.get(self._src_letters[position - side], "")
+            sources, targets = (pairs[kind] for pairs in self._pairs)
+            first, last = (bisect_left(sources, place) for place in area[0])
+            tgt_first, tgt_last = (bisect_left(targets, place) for place in area[1])
+            number = bisect_left(sources, position - side) - first
+            is_opening = number % 2 == 0 if kind == '"' else kind in ("(", "[", "{")
+            if kind and is_opening == bool(side) and last - first == tgt_last - tgt_first:
+                return targets[tgt_first + number] + side
         return None
+
+
+def _is_sign(char: str) -> bool:
+    """Whether it is punctuation or a symbol."""
+    return bool(char) and not (char.isalnum() or char.isspace() or char == "_")
+
+
+def _core_of(text: str, start: int, end: int) -> Range:
+    """The part of a word without the signs at its ends; all of it if it has nothing else."""
+    first, last = start, end
+    while first < last and _is_sign(text[first]):
+        first += 1
+    while first < last and _is_sign(text[last - 1]):
+        last -= 1
+    return (first, last) if first < last else (start, end)
+
+
+def _paired_signs(text: str) -> dict[str, list[int]]:
+    """The places of the brackets and quotation marks of a text, by their kind."""
+    places = defaultdict[str, list[int]](list)
+    for sign in _PAIRED.finditer(text):
+        places[_KINDS[sign[0]]].append(sign.start())
+    return places
 
 
 def _as_letters(text: str) -> str:
