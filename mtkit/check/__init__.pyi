@@ -1,7 +1,6 @@
 from .checker import Checked as Checked, Checker as Checker, Decoded as Decoded
 from .comparison import (
     ComparedSystem as ComparedSystem,
-    ComparedText as ComparedText,
     comparison_page as comparison_page,
     learned_checker as learned_checker,
 )

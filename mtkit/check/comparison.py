@@ -21,6 +21,7 @@ from mtkit.check.rules.findings import KINDS, Finding
 from mtkit.score import (
     Metric,
     Score,
+    ScoredText,
     SegmentMetric,
     SegmentScore,
     System,
@@ -33,38 +34,6 @@ _OF_LINES: Metric = "chrf"
 
 
 @dataclass(frozen=True)
-class ComparedText:
-    """What all systems have translated.
-
-    Attributes:
-        name: what text it is.
-        references: one for each line; None if there are none, then there are sources.
-        sources: one for each line; None if they are not known.
-        src_lang, tgt_lang: language codes; empty if they are not known.
-        others: more sets of references, each with one for each line.
-        test_set: its full name, if it is one of sacreBLEU.
-    """
-
-    name: str
-    references: Sequence[str] | None = None
-    sources: Sequence[str] | None = None
-    src_lang: str = ""
-    tgt_lang: str = ""
-    others: Sequence[Sequence[str]] = ()
-    test_set: str | None = None
-
-    @property
-    def sets(self) -> list[Sequence[str]]:
-        """All sets of references."""
-        return [] if self.references is None else [self.references, *self.others]
-
-    @property
-    def size(self) -> int:
-        """The number of lines."""
-        return len(next(iter(self.sets), self.sources or ()))
-
-
-@dataclass(frozen=True)
 class ComparedSystem:
     """The translations of a system, and what was found in each line; None if not checked."""
 
@@ -73,15 +42,15 @@ class ComparedSystem:
     checked: Sequence[Checked] | None = None
 
 
-def learned_checker(text: ComparedText, *translations: Sequence[str]) -> Checker | None:
+def learned_checker(text: ScoredText, *translations: Sequence[str]) -> Checker | None:
     """A checker with the rules alone; None for a text without sources.
 
     The references say what is usual or, if there are none, the translations of all systems.
     """
-    if text.sources is None:
+    if not text.src:
         return None
-    usual = translations if text.references is None else [text.references]
-    lines = zip(text.sources, zip(*usual, strict=True), strict=True)
+    usual = text.references[:1] or translations
+    lines = zip(text.src, zip(*usual, strict=True), strict=True)
     facts = PairFacts.learn(
         ((source, target) for source, targets in lines for target in targets),
         src_lang=text.src_lang or UNDETERMINED,
@@ -92,7 +61,7 @@ def learned_checker(text: ComparedText, *translations: Sequence[str]) -> Checker
 
 def comparison_page(
     systems: Sequence[ComparedSystem],
-    text: ComparedText,
+    text: ScoredText,
     *,
     metrics: Sequence[Metric] = ("bleu", "chrf"),
     segment_metrics: Sequence[SegmentMetric] = (),
@@ -107,18 +76,19 @@ def comparison_page(
     names = [system.name for system in systems]
     if not text.size:
         raise MtkitError(f"no lines in {' and '.join(names)}: nothing to compare")
-    if text.references is None:
+    if not text.references:
         for system in systems:
-            refuse_unequal(system.name, system.translations, "the source", text.sources or ())
+            refuse_unequal(system.name, system.translations, "the source", text.src)
     named = [System(system.name, system.translations) for system in systems]
     of_text = {
-        metric: TextMetric(named, text.sets, metric, test_set=text.test_set)
-        for metric in ((*metrics, _OF_LINES) if text.sets else ())
+        metric: TextMetric(named, text.references, metric, test_set=text.test_set)
+        for metric in ((*metrics, _OF_LINES) if text.references else ())
     }
     by_line = _line_scores(of_text[_OF_LINES]) if of_text else []
     of_lines = [*([by_line] if by_line else []), *(metric.by_system for metric in segment_metrics)]
     is_checked = any(system.checked is not None for system in systems)
-    has_scores = bool(text.sets or segment_metrics)
+    references = [list(map(printable, lines)) for lines in text.references]
+    has_scores = bool(text.references or segment_metrics)
     return rendered(
         "compare.html",
         title=" and ".join(names),
@@ -138,14 +108,14 @@ def comparison_page(
         is_paired=len(systems) > 1,
         charts=_charts(names, by_line) if by_line else _forecast_charts(systems),
         kinds=_counts(systems) if is_checked else None,
-        has_sources=text.sources is not None,
+        has_sources=bool(text.src),
         data={
             "systems": [
-                _packed(system, [by_system[index] for by_system in of_lines], text.sources)
+                _packed(system, [by_system[index] for by_system in of_lines], text.src)
                 for index, system in enumerate(systems)
             ],
             "metrics": [
-                *([{"name": "chrF", "digits": 1, "sign": 1}] if text.sets else []),
+                *([{"name": "chrF", "digits": 1, "sign": 1}] if text.references else []),
                 *(
                     {
                         "name": printable(metric.name),
@@ -155,17 +125,17 @@ def comparison_page(
                     for metric in segment_metrics
                 ),
             ],
-            "sources": None if text.sources is None else list(map(printable, text.sources)),
-            "references": text.references and list(map(printable, text.references)),
-            "others": [list(map(printable, lines)) for lines in text.others],
+            "sources": list(map(printable, text.src)) or None,
+            "references": references[0] if references else None,
+            "others": references[1:],
             "languages": {"src": text.src_lang, "tgt": text.tgt_lang},
             "kinds": list(KINDS),
         },
     )
 
 
-def _languages(text: ComparedText) -> dict[str, str]:
-    if text.sources is None:
+def _languages(text: ScoredText) -> dict[str, str]:
+    if not text.src:
         return {"Target language": text.tgt_lang or "not identified"}
     return {"Languages": f"{text.src_lang or 'unknown'} to {text.tgt_lang or 'unknown'}"}
 
@@ -287,7 +257,7 @@ def _counts(systems: Sequence[ComparedSystem]) -> list[tuple[str, str, list[int 
 def _packed(
     system: ComparedSystem,
     by_metric: Sequence[Sequence[float | None]],
-    sources: Sequence[str] | None,
+    sources: Sequence[str],
 ) -> dict[str, Any]:
     """A system for the script: texts, scores, forecasts, and findings by the index of the line."""
     packed: dict[str, Any] = {
@@ -300,7 +270,7 @@ def _packed(
         "forecast": None,
         "found": None,
     }
-    if system.checked is None or sources is None:
+    if system.checked is None:
         return packed
     forecasts = [line.confidence for line in system.checked]
     if any(value is not None for value in forecasts):

@@ -23,9 +23,9 @@ from mtkit.cli.scored_texts import (
 )
 
 if TYPE_CHECKING:
-    from mtkit.check import Checker, ComparedSystem, ComparedText
+    from mtkit.check import Checker, ComparedSystem
     from mtkit.run_folder import Run
-    from mtkit.score import Metric
+    from mtkit.score import Metric, ScoredText
     from mtkit.translate import Translation, Translator
 
 log = logging.getLogger(__name__)
@@ -126,12 +126,12 @@ def compare(
     outside = segment_metrics(segment_scores, sizes, lower_is_better=lower_is_better)
     options = DecodeOptions.parse(**decode)
     systems = _systems(paths, runs, given_lines, text, options, has_directions=has_directions)
-    if text.sources is None:
+    if not text.src:
         log.info("the lines were not checked, because there is no --src")
-    if "bleu" in metrics and text.sets:
+    if "bleu" in metrics and text.references:
         for system in systems:
             note_tokenised(system.name, system.translations)
-    if len(systems) > 1 and (text.sets or outside):
+    if len(systems) > 1 and (text.references or outside):
         log.info("testing the differences of %s lines", f"{text.size:,}")
     page = comparison_page(systems, text, metrics=metrics, segment_metrics=outside)
     write_text(output, page)
@@ -180,11 +180,10 @@ def _text(
     src_path: Path | None,
     reference_paths: Sequence[Path],
     choice: TextChoice,
-) -> tuple[ComparedText, bool]:
+) -> tuple[ScoredText, bool]:
     """The text of the files, or else of the data of the runs; and whether this has directions."""
     from mtkit.base.files import shareable_name
-    from mtkit.check import ComparedText
-    from mtkit.score import refuse_unequal
+    from mtkit.score import ScoredText, refuse_unequal
 
     if choice.test_set is not None or (not reference_paths and src_path is None):
         texts = texts_of(runs, choice)
@@ -196,30 +195,27 @@ def _text(
         ((direction, text),) = texts.items()
         name = "validation set" if choice.split == "valid" else "test set"
         name = text.test_set or f"{direction} {name} of the data".strip()
-        first, *others = text.references
-        compared = ComparedText(name, first, text.src, *text[:2], others, text.test_set)
-        return compared, bool(direction)
+        return text._replace(name=name), bool(direction)
     from mtkit.base.language_id import check_languages
 
     check_languages(choice.src_lang, choice.tgt_lang)
     src_lang, tgt_lang = choice.src_lang or "", choice.tgt_lang or ""
     sets = [list(shared.lines_of(path, keeps_mark=True)) for path in reference_paths]
     names = list(map(shared.name_of, reference_paths))
-    sources = None
+    sources: list[str] = []
     if src_path is not None:
         sources = list(shared.lines_of(src_path))
         names.append(shared.name_of(src_path))
-    given = [*sets, *([] if sources is None else [sources])]
-    for name, lines in zip(names[1:], given[1:], strict=True):
-        refuse_unequal(name, lines, names[0], given[0])
+    first, *rest = zip(names, [*sets, sources], strict=False)
+    for other in rest:
+        refuse_unequal(*other, *first)
     if runs and not is_multilingual(runs[0]):
         data = runs[0].manifest.data
         src_lang, tgt_lang = src_lang or data.src_lang, tgt_lang or data.tgt_lang
-    src_lang = src_lang or _language(sources or ())
+    src_lang = src_lang or _language(sources)
     tgt_lang = tgt_lang or _language(next(iter([*sets, *files.values()]), ()))
     shown = " and ".join(map(shareable_name, names[: len(sets)] or names))
-    references, others = next(iter(sets), None), sets[1:]
-    return ComparedText(shown, references, sources, src_lang, tgt_lang, others), False
+    return ScoredText(src_lang, tgt_lang, sources, sets, name=shown), False
 
 
 def _language(lines: Sequence[str]) -> str:
@@ -234,22 +230,21 @@ def _systems(
     paths: Sequence[Path],
     runs: dict[Path, Run],
     files: dict[Path, list[str]],
-    text: ComparedText,
+    text: ScoredText,
     options: DecodeOptions,
     *,
     has_directions: bool,
 ) -> list[ComparedSystem]:
     """The translations of all systems, and what is found in them."""
     from mtkit.check import Checker, ComparedSystem, decoded_of, learned_checker, warn_of_checkpoint
-    from mtkit.score import ScoredText, refuse_unequal
+    from mtkit.score import refuse_unequal
 
-    other_text = ("the source", text.sources or ())
-    if text.references is not None:
-        other_text = ("the reference", text.references)
+    other_text = ("the source", text.src)
+    if text.references:
+        other_text = ("the reference", text.references[0])
     for path, lines in files.items():
         refuse_unequal(shared.name_of(path), lines, *other_text)
     checkers = {path: _checker(run, text) for path, run in runs.items()}
-    sources = ScoredText(text.src_lang, text.tgt_lang, list(text.sources or ()), [])
     from_runs: dict[Path, list[Translation]] = {}
     for path, run in runs.items():
         checker = checkers[path]
@@ -260,7 +255,7 @@ def _systems(
                 warn_of_checkpoint(run, fitted_to=own.fitted_to, used=translator.checkpoint)
 
         from_runs[path] = translated(
-            run, sources, options, has_directions=has_directions, on_loaded=report
+            run, text, options, has_directions=has_directions, on_loaded=report
         )
     translations = files | {path: [t.text for t in best] for path, best in from_runs.items()}
     # Files are checked like the first run that can say what is usual.
@@ -272,16 +267,16 @@ def _systems(
     for path, name in zip(paths, _names(paths), strict=True):
         checker = checkers.get(path) or other
         lines, checked = translations[path], None
-        if checker is not None and text.sources is not None:
+        if checker is not None and text.src:
             best = from_runs.get(path, [None] * len(lines))
             decoded = [None if each is None else decoded_of(each) for each in best]
-            pairs = zip(text.sources, lines, decoded, strict=True)
+            pairs = zip(text.src, lines, decoded, strict=True)
             checked = [checker.check(*pair) for pair in pairs]
         systems.append(ComparedSystem(name, lines, checked))
     return systems
 
 
-def _checker(run: Run, text: ComparedText) -> Checker | None:
+def _checker(run: Run, text: ScoredText) -> Checker | None:
     """The checker of a run; None, with a note, if it has none."""
     from mtkit.check import load_checker
 

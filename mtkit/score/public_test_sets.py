@@ -25,8 +25,9 @@ _TIMEOUT = 30
 class ScoredText(NamedTuple):
     """What systems translate, and one or more references for all lines.
 
-    A language that is not known is empty. `test_set` is `NAME:SRC-TGT` of a public test set.
-    `near` are the indices of lines that are nearly in the training text of a run.
+    Languages, sources or references that are not known are empty. `test_set` is `NAME:SRC-TGT` of a
+    public test set. `near` are the indices of lines that are nearly in the training text of a run.
+    `name` says on a page what text it is.
     """
 
     src_lang: str
@@ -35,6 +36,12 @@ class ScoredText(NamedTuple):
     references: list[list[str]]
     test_set: str | None = None
     near: frozenset[int] = frozenset()
+    name: str = ""
+
+    @property
+    def size(self) -> int:
+        """The number of lines."""
+        return len((self.references or [self.src])[0])
 
 
 def find_test_set(

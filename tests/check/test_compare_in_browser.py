@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from support.browsed import HOSTILE
 from support.browser import Browser
+from support.compared import compared_text
 
-from mtkit.check import Checked, ComparedSystem, ComparedText, Finding, comparison_page
-from mtkit.score import Metric, SegmentMetric, sentence_chrf
+from mtkit.check import Checked, ComparedSystem, Finding, comparison_page
+from mtkit.score import Metric, ScoredText, SegmentMetric, sentence_chrf
 
 pytestmark = pytest.mark.slow
 
@@ -37,14 +38,14 @@ SYSTEMS = [
         "second", SECOND, checked(SECOND, {2: (NUMBERS,), 1: (Finding("length", "short", 0.9),)})
     ),
 ]
-TEXT = ComparedText("test.de", REFERENCES, SOURCES, "en", "de")
+TEXT = compared_text("test.de", REFERENCES, SOURCES, "en", "de")
 
 
 def show(
     browser: Browser,
     folder: Path,
     systems: list[ComparedSystem],
-    text: ComparedText = TEXT,
+    text: ScoredText = TEXT,
     *,
     address: str = "",
     segment_metrics: Sequence[SegmentMetric] = (),
@@ -123,7 +124,7 @@ def test_only_systems_with_a_forecast_have_its_order(browser, tmp_path):
     assert not any("forecast" in one for one in browser.value(ORDERS))
 
 
-WITHOUT_REFERENCES = ComparedText("in.en", None, SOURCES, "en", "de")
+WITHOUT_REFERENCES = compared_text("in.en", None, SOURCES, "en", "de")
 
 
 def test_without_references_the_most_doubtful_lines_come_first(browser, tmp_path):
@@ -267,7 +268,7 @@ def test_as_few_words_are_marked_as_can_be(browser, tmp_path):
     ]
     references, translations = zip(*pairs, strict=True)
     system = ComparedSystem("x", list(translations))
-    show(browser, tmp_path, [system], ComparedText("t", list(references)), address="#order=line")
+    show(browser, tmp_path, [system], compared_text("t", list(references)), address="#order=line")
     for line, pair in enumerate(pairs):
         reference, translation = map(str.split, pair)
         expected = common(reference, translation) if reference else len(translation)
@@ -278,7 +279,7 @@ def test_as_few_words_are_marked_as_can_be(browser, tmp_path):
 
 
 def test_marked_are_words_that_no_reference_has(browser, tmp_path):
-    text = ComparedText("t", ["a b c", ""], others=[["a x c", "y"]])
+    text = compared_text("t", ["a b c", ""], others=[["a x c", "y"]])
     show(browser, tmp_path, [ComparedSystem("x", ["a x d", "y z"])], text, address="#order=line")
     assert marked(browser, 0, 2, "one") == ["d"]
     assert marked(browser, 0, 0, "lacks-one") == ["b c"]
@@ -288,7 +289,7 @@ def test_marked_are_words_that_no_reference_has(browser, tmp_path):
 
 
 def test_words_of_a_script_without_spaces_are_its_characters(browser, tmp_path):
-    text = ComparedText("t", ["我们在北京。"])
+    text = compared_text("t", ["我们在北京。"])
     show(browser, tmp_path, [ComparedSystem("x", ["我在东京。"])], text)
     assert marked(browser, 0, 1, "one") == ["东"]
     assert marked(browser, 0, 0, "lacks-one") == ["们", "北"]
@@ -296,7 +297,7 @@ def test_words_of_a_script_without_spaces_are_its_characters(browser, tmp_path):
 
 def test_very_long_lines_are_compared_too(browser, tmp_path):
     long = " ".join(f"w{number}" for number in range(5000))
-    text = ComparedText("t", [f"a {long} b"])
+    text = compared_text("t", [f"a {long} b"])
     show(browser, tmp_path, [ComparedSystem("x", [f"c {long[::-1]} d"])], text)
     assert marked(browser, 0, 1, "one")[0].startswith("c ")
 
@@ -305,7 +306,7 @@ def test_hostile_text_stays_text(browser, tmp_path):
     finding = Finding("numbers", HOSTILE, 0.5, src=range(2, 9), tgt=range(1, 5))
     first = ComparedSystem(HOSTILE, [HOSTILE], [Checked((finding,), 10.0)])
     second = ComparedSystem(f"{HOSTILE}2", [f"{HOSTILE} x"], [Checked((finding,))])
-    text = ComparedText(HOSTILE, [f"{HOSTILE} y"], [HOSTILE], HOSTILE, HOSTILE)
+    text = compared_text(HOSTILE, [f"{HOSTILE} y"], [HOSTILE], HOSTILE, HOSTILE)
     show(browser, tmp_path, [first, second], text, address="#kind=<b>&constructor=1&length=2")
     assert browser.value("document.querySelectorAll('script').length") == 2
     assert browser.value("document.querySelectorAll('b, main style').length") == 0
@@ -320,12 +321,12 @@ def focused(browser: Browser) -> str:
     return found
 
 
-def many(count: int) -> tuple[list[ComparedSystem], ComparedText]:
+def many(count: int) -> tuple[list[ComparedSystem], ScoredText]:
     """Lines that get worse from the first to the last."""
     lines = [f"{'ab' * 20}{number:04}" for number in range(count)]
     worse = [f"{'cd' * (number % 20)}{line[number % 20 :]}" for number, line in enumerate(lines)]
     systems = [ComparedSystem("first", lines), ComparedSystem("second", worse)]
-    return systems, ComparedText("t", lines, lines)
+    return systems, compared_text("t", lines, lines)
 
 
 def test_lines_are_on_pages_that_the_keyboard_reaches(browser, tmp_path):

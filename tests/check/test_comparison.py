@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 from support.browsed import Page, assert_runs_its_own_script_alone, well_formed
+from support.compared import compared_text
 
 from mtkit.base.errors import MtkitError
 from mtkit.check import (
     KINDS,
     Checked,
     ComparedSystem,
-    ComparedText,
     Finding,
     comparison_page,
     learned_checker,
 )
-from mtkit.score import SegmentMetric, System, TextMetric
+from mtkit.score import ScoredText, SegmentMetric, System, TextMetric
 from mtkit.score import score as score_of
 
 SOURCES = ["a man sits on a bank", "two dogs run", "a woman drives down the mountain", ""]
@@ -27,7 +27,7 @@ REFERENCES = [
     "eine Frau im Ski-Anzug fährt den Berg hinab",
     "",
 ]
-TEXT = ComparedText("test.de", REFERENCES, SOURCES, "en", "de")
+TEXT = compared_text("test.de", REFERENCES, SOURCES, "en", "de")
 GOOD = ComparedSystem("good", [REFERENCES[0], "zwei Hunde rennen", REFERENCES[2], ""])
 BAD = ComparedSystem("bad", ["ein Mann", "zwei Hunde rennen über die Wiese", "eine Frau", "x"])
 
@@ -36,7 +36,7 @@ def checked(*findings: Finding, confidence: float | None = None) -> Checked:
     return Checked(findings, confidence)
 
 
-def page_of(*systems: ComparedSystem, text: ComparedText = TEXT, **options: Any) -> Page:
+def page_of(*systems: ComparedSystem, text: ScoredText = TEXT, **options: Any) -> Page:
     """A page without scores of whole texts, whose tests take a second, unless it is asked for."""
     return well_formed("".join(comparison_page(systems, text, **{"metrics": (), **options})))
 
@@ -74,7 +74,7 @@ def test_the_page_has_every_line_with_its_sentence_chrf():
 
 def test_several_references_are_scored_together_and_a_line_by_the_nearest_one():
     others = [line.upper() for line in REFERENCES[:3]] + ["something"]
-    text = ComparedText("t", REFERENCES, SOURCES, others=[others])
+    text = compared_text("t", REFERENCES, SOURCES, others=[others])
     page = page_of(BAD, text=text, metrics=("bleu", "chrf"))
     for metric in ("bleu", "chrf"):
         expected = score_of(BAD.translations, [REFERENCES, others], metric=metric)
@@ -121,7 +121,7 @@ def test_a_finding_is_at_the_characters_that_javascript_counts():
     source, translation = "😀 two 15", "😀😀 zwei 18"
     finding = Finding("numbers", "15", 0.8123456, src=range(6, 8), tgt=range(8, 10))
     system = ComparedSystem("x", [translation], [checked(finding, confidence=41.6)])
-    data = data_of(page_of(system, text=ComparedText("t", ["y"], [source])))
+    data = data_of(page_of(system, text=compared_text("t", ["y"], [source])))
     (packed,) = data["systems"]
     # An emoji is two characters there.
     assert packed["found"] == {
@@ -133,7 +133,7 @@ def test_a_finding_is_at_the_characters_that_javascript_counts():
 
 
 def test_a_page_without_a_source_says_why_there_are_no_findings():
-    page = page_of(GOOD, text=ComparedText("test.de", REFERENCES, tgt_lang="de"))
+    page = page_of(GOOD, text=compared_text("test.de", REFERENCES, tgt_lang="de"))
     assert data_of(page)["systems"][0]["found"] is None
     assert any("were not checked, because there is no source" in one for one in page.texts("p"))
     # Nothing is said of a source language.
@@ -141,7 +141,7 @@ def test_a_page_without_a_source_says_why_there_are_no_findings():
 
 
 def test_without_references_a_page_has_lines_and_findings_and_no_scores():
-    text = ComparedText("in.en", None, SOURCES, "en", "de")
+    text = compared_text("in.en", None, SOURCES, "en", "de")
     number = Finding("numbers", "15 is missing", 0.8)
     lines = [checked(number), checked(), checked(), checked()]
     page = page_of(ComparedSystem("x", GOOD.translations, lines), text=text, metrics=("bleu",))
@@ -158,22 +158,22 @@ def test_without_references_a_page_has_lines_and_findings_and_no_scores():
 
 
 def test_without_references_a_page_shows_how_many_lines_have_which_forecast():
-    text = ComparedText("in.en", None, SOURCES, "en", "de")
+    text = compared_text("in.en", None, SOURCES, "en", "de")
     lines = [checked(confidence=confidence) for confidence in (80.0, 20.0, 40.0, 60.0)]
     page = page_of(ComparedSystem("x", GOOD.translations, lines), text=text)
     assert "Forecasts of lines: x" in page.texts("figcaption")
 
 
 def test_without_references_the_number_of_lines_must_be_that_of_the_source():
-    text = ComparedText("in.en", None, SOURCES)
+    text = compared_text("in.en", None, SOURCES)
     with pytest.raises(MtkitError, match=r"x has 1 lines? and the source has 4"):
         comparison_page([ComparedSystem("x", ["one"])], text)
     with pytest.raises(MtkitError, match="no lines in x: nothing to compare"):
-        comparison_page([ComparedSystem("x", [])], ComparedText("in.en", None, []))
+        comparison_page([ComparedSystem("x", [])], compared_text("in.en", None, []))
 
 
 def test_without_references_all_systems_say_what_is_usual():
-    text = ComparedText("in.en", None, ["Two men."] * 20)
+    text = compared_text("in.en", None, ["Two men."] * 20)
     systems = ["Zwei sehr sehr alte Männer."] * 20, ["Zwei Männer."] * 20
     one, other = learned_checker(text, *systems), learned_checker(text, *systems[::-1])
     assert one is not None
@@ -186,7 +186,7 @@ def test_the_languages_are_learned_from_the_references():
     checker = learned_checker(TEXT)
     assert checker is not None
     assert (checker.facts.src_lang, checker.facts.tgt_lang) == ("en", "de")
-    unknown = learned_checker(ComparedText("t", REFERENCES, SOURCES))
+    unknown = learned_checker(compared_text("t", REFERENCES, SOURCES))
     assert unknown is not None
     assert unknown.facts.tgt_lang == "und"
 
@@ -198,7 +198,7 @@ def test_the_page_may_run_its_own_script_alone_and_load_nothing():
 def test_control_characters_are_symbols_and_other_letters_are_not_escaped():
     line = "\0ж\x1b\x85"
     systems = [ComparedSystem("x\udcff", [line])]
-    text = "".join(comparison_page(systems, ComparedText("t", [line], [line])))
+    text = "".join(comparison_page(systems, compared_text("t", [line], [line])))
     assert data_of(well_formed(text))["references"] == ["␀ж␛\ufffd"]
     assert "ж" in text
     text.encode()
@@ -221,7 +221,7 @@ def test_a_line_more_needs_little_memory(monkeypatch):
         lines = [f"{number} {SOURCES[number % 3]}" for number in range(count)]
         systems = [ComparedSystem(name, [f"{x} {name}" for x in lines]) for name in "ab"]
         tracemalloc.reset_peak()
-        for _ in comparison_page(systems, ComparedText("t", lines, lines), metrics=["chrf"]):
+        for _ in comparison_page(systems, compared_text("t", lines, lines), metrics=["chrf"]):
             pass
         return tracemalloc.get_traced_memory()[1]
 
