@@ -89,13 +89,13 @@ def check_document_options(
         raise click.UsageError(f"a .{format_} needs --output FILE")
 
 
-class DocumentLines:
+class DocumentLines(DistinctLines):
     """The different lines of a document, translated once each, and what was found in them."""
 
     def __init__(self, name: str, document: Document, *, below: float) -> None:
-        self._name, self._document, self._below = name, document, below
-        self._distinct = DistinctLines(document)
-        self.lines = list(self._distinct.segments)
+        super().__init__(document)
+        self._name, self._below = name, below
+        self.lines = list(self.segments)
         self.checks: dict[int, dict[str, Any]] = {}
 
     @classmethod
@@ -114,40 +114,40 @@ class DocumentLines:
 
     def places_of(self, number: int) -> list[str]:
         """Where the segments with a line are in the document."""
-        segments = self._distinct.segments[self.lines[number - 1]]
-        return [self._document.segments[segment].place for segment in segments]
+        segments = self.segments[self.lines[number - 1]]
+        return [self.document.segments[segment].place for segment in segments]
 
     def counted(self, number: int) -> str:
         """How many segments have one of the first lines, in words."""
-        count = sum(len(self._distinct.segments[line]) for line in self.lines[:number])
+        count = sum(len(self.segments[line]) for line in self.lines[:number])
         return in_words(count, "segment")
 
     def joined(self, parts: Iterable[bytes]) -> Iterator[bytes]:
         """The document with the translated lines."""
-        self._put(parts)
-        yield self._distinct.write()
+        self._put_all(parts)
+        yield self.write()
 
     def rows(self, parts: Iterable[bytes]) -> Iterator[bytes]:
         """A JSON object for each segment."""
-        self._put(parts)
+        self._put_all(parts)
         yield self._rows().encode()
 
-    def _put(self, parts: Iterable[bytes]) -> None:
+    def _put_all(self, parts: Iterable[bytes]) -> None:
         translated = b"".join(parts).decode().split("\n")[:-1]
         for number, (line, translation) in enumerate(zip(self.lines, translated, strict=True), 1):
             checked = self.checks.get(number, {})
             is_rejected, doubt = "rejected" in checked, doubt_of(checked, self._below)
-            self._distinct.put(line, None if is_rejected else translation, doubt)
+            self.put(line, None if is_rejected else translation, doubt)
 
     def report(self, *, with_rows: bool) -> None:
         """Print what there is to know of the document that was written, and perhaps its rows."""
-        for note, is_loss in self._distinct.notes:
+        for note, is_loss in self.notes:
             advice = "; --all translates them again" if note == ALL_TRANSLATED else ""
             (log.warning if is_loss else log.info)("%s: %s%s", self._name, note, advice)
-        if not self._document.shows_marks:
-            marks = sorted(self._distinct.marks.items())
+        if not self.document.shows_marks:
+            marks = sorted(self.marks.items())
             for segment, mark in marks[:MAX_PRINTED]:
-                log.info("%s: %s", self._document.segments[segment].place, mark)
+                log.info("%s: %s", self.document.segments[segment].place, mark)
             report_more(len(marks))
         if with_rows:
             print_text(self._rows())
@@ -163,7 +163,7 @@ class DocumentLines:
                 **self.checks.get(numbers[segment.line], {}),
             }
             for number, (segment, translation) in enumerate(
-                zip(self._document.segments, self._distinct.translations, strict=True), 1
+                zip(self.document.segments, self.translations, strict=True), 1
             )
         ]
         return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)

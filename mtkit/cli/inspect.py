@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -96,7 +96,13 @@ def inspect(
         # One more than is allowed, so that a long file need not be read.
         sources = list(itertools.islice(shared.lines_of(input_path), MAX_SENTENCES + 1))
     name = "TEXT" if input_path is None else shared.name_of(input_path)
-    _check_sources(sources, name)
+    if not sources:
+        raise MtkitError(f"{name}: has no lines")
+    if len(sources) > MAX_SENTENCES:
+        raise MtkitError(f"{name}: has more than {MAX_SENTENCES:,} lines, and each is a page")
+    for number, source in enumerate(sources, start=1):
+        if not source.strip():
+            raise MtkitError(f"{name}, line {number}: is blank")
     translations: Iterable[str | None] = itertools.repeat(None, len(sources))
     if input_path is not None and target_path is not None:
         both = shared.zip_lines(
@@ -151,17 +157,6 @@ def _line_of(text: str, name: str) -> str:
         # Bytes that are not UTF-8 are lone surrogates there.
         raise MtkitError(f"{name}: is not UTF-8") from None
     return " ".join(text.splitlines())
-
-
-def _check_sources(sources: Sequence[str], name: str) -> None:
-    """Refuse no sentences, too many, and blank ones."""
-    if not sources:
-        raise MtkitError(f"{name}: has no lines")
-    if len(sources) > MAX_SENTENCES:
-        raise MtkitError(f"{name}: has more than {MAX_SENTENCES:,} lines, and each is a page")
-    for number, source in enumerate(sources, start=1):
-        if not source.strip():
-            raise MtkitError(f"{name}, line {number}: is blank")
 
 
 def _write_pages(

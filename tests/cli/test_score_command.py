@@ -108,17 +108,6 @@ def test_several_systems_are_a_table_with_the_signatures_below(captions: Place):
     assert plain.splitlines()[1].split() == first.split()[:3]
 
 
-def test_paired_tests_say_how_sure_a_difference_is(captions: Place):
-    arguments = ["score", "a.txt", "b.txt", "--reference", "ref.txt", "--paired"]
-    table = captions.mtkit(*arguments).out.splitlines()
-    assert table[0].split("  ")[0] == "SYSTEM"
-    assert "baseline" in table[1]
-    assert "bs:1000|ar:10000|seed:12345" in table[-1]
-    first, second = json.loads(captions.mtkit(*arguments, "--json").out)["systems"]
-    assert "p_bootstrap" not in first["scores"][0]
-    assert f"{second['scores'][0]['p_randomisation']:.4f}" == table[2].split()[-1]
-
-
 def test_the_papers_protocol_stands_beside_the_one_of_wmt(captions: Place):
     arguments = ["score", "a.txt", "--reference", "ref.txt", "--protocol", "paper"]
     outcome = captions.mtkit(*arguments, "--tgt-lang", "de")
@@ -442,18 +431,21 @@ def test_scores_from_outside_are_columns_of_the_table_with_a_signature(rated: Pl
     assert rated.mtkit(*one).out.splitlines()[1] == "COMET 0.8000 mean:lines|lines:4|better:higher"
 
 
-def test_scores_from_outside_are_tested_as_pairs(rated: Place):
+def test_paired_tests_say_how_sure_a_difference_is(rated: Place):
     arguments = [*BOTH, *ERRORS, "--lower-is-better", "errors", "--paired"]
     lines = rated.mtkit(*arguments).out.splitlines()
     rows = [line.split() for line in lines if line.startswith(("a.txt", "b.txt"))]
-    assert rows[2][-2:] == ["baseline", "baseline"]
+    assert [rows[i][-2:] for i in (0, 2)] == [["baseline"] * 2] * 2
+    assert "|bs:1000|ar:10000|seed:12345|" in lines[-2]
+    assert lines[-1].endswith("|seed:12345|bs:1000|ar:10000")
     first, second = json.loads(rated.mtkit(*arguments, "--json").out)["systems"]
+    for row, of_first, value in zip(rows[1::2], first["scores"], second["scores"], strict=True):
+        p_values = [value["p_bootstrap"], value["p_randomisation"]]
+        assert row[-2:] == [f"{p_value:.4f}" for p_value in p_values]
+        assert value["identical"] is False
+        assert not {"p_bootstrap", "p_randomisation", "identical"} & of_first.keys()
     errors = second["scores"][1]
-    assert rows[3][-2:] == [f"{errors['p_bootstrap']:.4f}", f"{errors['p_randomisation']:.4f}"]
     assert (errors["name"], errors["value"], errors["lower_is_better"]) == ("errors", 2.5, True)
-    assert "p_bootstrap" not in first["scores"][1]
-    assert "identical" not in first["scores"][1]
-    assert errors["identical"] is False
 
 
 def test_identical_texts_are_called_so_instead_of_having_a_p_value(rated: Place):

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -23,6 +24,11 @@ LINES = ["one two three", "", "four five six seven", "猫 one", "eight nine"]
 def run(fitted: Run, place: Place) -> list[str]:
     place.write("in.txt", "".join(f"{line}\n" for line in LINES))
     return ["translate", "--run", str(fitted.path), "--device", "cpu", "--input", "in.txt"]
+
+
+def write_pairs(place: Place, pairs: Sequence[tuple[str, str]]) -> None:
+    for name, lines in zip(("a.txt", "b.txt"), zip(*pairs, strict=True), strict=True):
+        place.write(name, "".join(f"{line}\n" for line in lines))
 
 
 def test_the_translations_are_the_same_and_the_counts_come_last(place: Place, run: list[str]):
@@ -151,12 +157,6 @@ def test_a_check_with_a_run_says_its_verdict(place: Place, fitted: Run):
         assert "not the kind of text" not in said
 
 
-def test_all_lines_stay_with_a_limit_of_zero(place: Place, run: list[str]):
-    outcome = place.mtkit(*run, "--reject", "0")
-    assert outcome.out == place.mtkit(*run).out
-    assert "left 0 of 5 lines empty: confidence below 0; 0 of these" in outcome.err
-
-
 def test_a_checked_output_begins_again_after_an_interruption(place: Place, run: list[str]):
     place.write("out.txt", "an older output\n")
     assert place.mtkit(*run, "--output", "out.txt", "--findings", "found.tsv").status == 0
@@ -250,8 +250,7 @@ def test_fitting_one_direction_does_not_lose_the_others(place: Place, fitted: Ru
 
     reseal(changed / CONFIDENCE, add)
     before = (changed / CONFIDENCE).read_bytes()
-    for side, name in enumerate(("a.txt", "b.txt")):
-        place.write(name, "".join(f"{pair[side]}\n" for pair in number_pairs(600, 5)))
+    write_pairs(place, number_pairs(600, 5))
     outcome = place.mtkit("-q", "check", "a.txt", "b.txt", "--run", "mine", "--fit")
     assert "has checks of other directions" in outcome.error
     assert (changed / CONFIDENCE).read_bytes() == before
@@ -275,8 +274,7 @@ def test_given_pairs_are_checked_with_a_run(place: Place, fitted: Run):
         ("one two three four five", "fünf vier drei zwei eins"),
         ("one two six seven eight nine", "neun"),
     ]
-    for side, name in enumerate(("a.txt", "b.txt")):
-        place.write(name, "".join(f"{pair[side]}\n" for pair in pairs))
+    write_pairs(place, pairs)
     command = ["check", "a.txt", "b.txt", "--run", str(fitted.path)]
     rows = [json.loads(line) for line in place.mtkit(*command, "--json").out.splitlines()]
     assert [row["line"] for row in rows] == [1, 2]
@@ -300,8 +298,7 @@ def test_given_pairs_are_checked_with_a_run(place: Place, fitted: Run):
 
 def test_a_run_is_fitted_to_pairs(place: Place, untrained: Run):
     copied_run(untrained, place.folder / "mine")
-    for side, name in enumerate(("a.txt", "b.txt")):
-        place.write(name, "".join(f"{pair[side]}\n" for pair in number_pairs(600, 5)))
+    write_pairs(place, number_pairs(600, 5))
     outcome = place.mtkit("check", "a.txt", "b.txt", "--run", "mine", "--fit")
     assert outcome.status == 0
     assert outcome.out == ""
@@ -325,8 +322,7 @@ def test_more_pairs_than_a_fit_reads_are_a_note(place, untrained, monkeypatch):
 def test_an_interrupt_of_the_fit_changes_nothing(place, fitted, monkeypatch):
     run = copied_run(fitted, place.folder / "mine")
     before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
-    for side, name in enumerate(("a.txt", "b.txt")):
-        place.write(name, "".join(f"{pair[side]}\n" for pair in number_pairs(600, 5)))
+    write_pairs(place, number_pairs(600, 5))
 
     def translate_windows(*_: object, **__: object) -> object:
         os.kill(os.getpid(), signal.SIGINT)

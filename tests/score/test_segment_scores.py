@@ -102,15 +102,6 @@ def test_the_score_is_the_mean(scores: list[float]) -> None:
     assert found.value == pytest.approx(float(exact), abs=1e-14 * max(map(abs, scores)), rel=0)
 
 
-def test_equal_scores_are_identical_and_have_no_p_value() -> None:
-    first, second, third = SegmentMetric("mine", [[1, 2, 3], [1, 2, 3], [2, 1, 3]]).compare()
-    assert first.identical is None
-    assert (second.identical, second.p_bootstrap, second.p_randomisation) == (True, None, None)
-    # The same mean of other scores.
-    assert third.identical is False
-    assert third.p_bootstrap is not None
-
-
 def test_the_signature_says_how_many_lines_and_which_way_is_better() -> None:
     errors = SegmentMetric("errors", [[1, 2], [2, 4]], lower_is_better=True)
     (first, _) = errors.means()
