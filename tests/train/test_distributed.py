@@ -353,6 +353,3 @@ def test_where_a_run_is_finished_is_chosen_by_the_first_worker(continued: Traini
         assert (settings.finish_after, settings.finish_steps) == (4, 2)
         assert continued.steps(name)[-1] == 6
     assert_equal_weights(continued, "run", "late")
-
-
-# Parts

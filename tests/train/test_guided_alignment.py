@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from conftest import changed, number_pairs, slow
-from support.training import Trainings, assert_same, interrupt, update_of
+from conftest import changed, number_pairs
+from support.training import Trainings, assert_same, update_of
 
 from mtkit.align.aligner import AlignmentHead
 from mtkit.align.attention_weights import weights_of_pairs
@@ -154,19 +154,6 @@ def test_without_it_links_in_the_data_change_no_weight(trainings: Trainings, lin
     trainings.assert_same("with", "without")
 
 
-@pytest.mark.parametrize("bpe_dropout", [slow(0.0), 0.3])
-def test_stopped_and_resumed_is_never_stopped_to_the_last_bit(
-    bpe_dropout, guided, linked, tmp_path
-):
-    trainings = Trainings(guided, linked, tmp_path)
-    trainings.change("train", bpe_dropout=bpe_dropout)
-    trainings.run("whole")
-    trainings.stopped("stopped", 3, interrupt)
-    trainings.run("stopped")
-    trainings.assert_same("whole", "stopped")
-    assert len(trainings.rows("whole", "alignment_loss")) > 1
-
-
 @pytest.mark.slow
 def test_a_trained_head_aligns_better_than_the_same_head_without(guided, linked, tmp_path):
     # Enough updates to learn the links, and far too few to learn the translation.
@@ -203,13 +190,6 @@ def test_data_without_links_is_refused_in_one_line(guided, tiny_data, tmp_path):
     with pytest.raises(MtkitError, match=r"^train.guided_alignment: the data was prepared without"):
         train.run(guided, tiny_data, tmp_path / "run", device="cpu")
     assert not (tmp_path / "run").exists()
-
-
-def test_a_layer_that_the_decoder_does_not_have_is_refused():
-    with pytest.raises(
-        MtkitError, match=r"^small: train\.guided_layer: 4, but model\.decoder_layers is 3$"
-    ):
-        load_config("small", ["train.guided_layer=4"])
 
 
 @pytest.mark.parametrize(("layers", "layer"), [(1, 1), (2, 1), (3, 2), (6, 5)])

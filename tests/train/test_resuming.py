@@ -58,10 +58,12 @@ def test_a_run_with_a_damaged_tokenizer_is_not_trained_further(trainings: Traini
         slow([17], {}),
         ([1, 5], {"precision": "bf16"}),
         ([2], {"bpe_dropout": 0.3}),
+        ([3], {"guided_alignment": 0.1, "bpe_dropout": 0.3}),
     ],
 )
-def test_stopped_and_resumed_is_never_stopped_to_the_last_bit(stops, settings, trainings):
+def test_stopped_and_resumed_is_never_stopped_to_the_last_bit(stops, settings, trainings, linked):
     trainings.change("train", **settings)
+    trainings.data = linked
     # 17 is in the second epoch.
     end = max(*stops, 5) + 3
     trainings.run("whole", max_steps=end)
