@@ -8,7 +8,10 @@ from typing import Annotated
 from pydantic import BaseModel, Field
 
 from mtkit.base.files import Record
-from mtkit.base.models import Natural
+from mtkit.base.models import Limits
+
+# Damaged rows may have steps that no chart can show.
+Step = Annotated[int, Limits(ge=0, le=10**15)]
 
 
 class MetricsRow(BaseModel, frozen=True, extra="allow", strict=True):
@@ -19,7 +22,7 @@ class MetricsRow(BaseModel, frozen=True, extra="allow", strict=True):
 
     __pydantic_extra__: dict[str, Annotated[int, Field(ge=-(2**63), lt=2**63)] | float | None]
 
-    step: Natural
+    step: Step
     # Of further validation sets, by their names.
     valid_also: dict[str, dict[str, float]] | None = None
 
@@ -33,7 +36,7 @@ class _Sample(Record):
 class SamplesRow(Record):
     """A row of `samples.jsonl`."""
 
-    step: Natural
+    step: Step
     samples: list[_Sample]
     # Half the width of the 95 % interval of a score, by its name, such as bleu or bleu@news.
     intervals: dict[str, float] = field(default_factory=dict)

@@ -228,7 +228,8 @@ def _lower_until_it_fits(gradients: Gradients, batches: TokenBatches) -> None:
         return micro_batches.limit
 
     while (tokens := min(workers.gather(workers.run_on_all_ranks(fitting)))) < micro_batches.limit:
-        micro_batches.lower(tokens, batches)
+        micro_batches.limit = tokens
+        micro_batches.choose(batches, workers.world_size)
     if workers.is_rank_zero:
         log.info("train.device_batch_tokens: auto takes %s tokens at a time", f"{tokens:,}")
 

@@ -213,11 +213,6 @@ class MicroBatches:
             self.per_batch += 1
         self.at_once = self._number_at_once(batches, world_size)
 
-    def lower(self, limit: int, batches: TokenBatches) -> None:
-        """Divide the same updates again, with fewer tokens at a time."""
-        self.limit = limit
-        self.choose(batches, self._world_size)
-
     def of_update(
         self, batches: Sequence[IntArray], *, step: int, rank: int, world_size: int
     ) -> list[Pass]:

@@ -23,7 +23,6 @@ from mtkit.train.progress_meter import hours_and_minutes
 # Samples grow with a run's length, and the page is written at each validation.
 _MAX_VALIDATIONS_WITH_SAMPLES = 30
 _MAX_SAMPLES = 50
-_LARGEST_STEP = 10**15
 # Seconds after which a browser loads the page of a running training again.
 _RELOAD = 30
 
@@ -79,13 +78,8 @@ def summary(
 
 def run_page(facts: RunFacts) -> str:
     """The page about a training run, as HTML in UTF-8."""
-    # A damaged record may have any step.
     intervals = {row["step"]: row.get("intervals", {}) for row in facts.samples}
-    rows = [
-        _flat(row, intervals.get(row["step"], {}))
-        for row in facts.metrics
-        if row["step"] <= _LARGEST_STEP
-    ]
+    rows = [_flat(row, intervals.get(row["step"], {})) for row in facts.metrics]
     sets = dict.fromkeys(name for row in facts.metrics for name in row.get("valid_also", {}))
     metrics = [("f1", "F1")]
     if all(row.get("valid_f1") is None for row in rows):
@@ -97,7 +91,6 @@ def run_page(facts: RunFacts) -> str:
         for name in sets
         for key, label in [("loss", "Loss"), *metrics]
     ]
-    samples = [row for row in facts.samples if row["step"] <= _LARGEST_STEP]
     return render(
         "run.html",
         title=facts.name,
@@ -110,8 +103,8 @@ def run_page(facts: RunFacts) -> str:
             (quality, _confidence_chart(name, quality)) for name, quality in facts.confidence
         ],
         validations=[row for row in reversed(rows) if any(key.startswith("valid_") for key in row)],
-        samples=_some_validations(samples, facts.best_step),
-        number_of_samples=len(samples),
+        samples=_some_validations(facts.samples, facts.best_step),
+        number_of_samples=len(facts.samples),
         max_samples=_MAX_SAMPLES,
         differences=_differences,
         best=_best(rows, facts.best_step),

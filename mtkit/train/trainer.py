@@ -342,7 +342,8 @@ class Trainer(Parts):
             # No checkpoint has the weights that fine-tuning starts from: they cannot be the best.
             if self.step:
                 self.history.rows.append(row)
-                early, best = self.history.should_stop(metrics.initial()), self.history.is_best()
+                early = self.history.should_stop(metrics.initial())
+                best = self.history.best_step() == self.step
                 self._find_problems(metrics, validation, finished=last or early)
         return self.workers.any(early), self.workers.any(best)
 

@@ -252,10 +252,6 @@ class ValidationHistory:
         self._settings = settings
         self._was_flat = False
 
-    def is_best(self) -> bool:
-        """Whether the newest validation is the best one, or equally good, as in `Run.best`."""
-        return bool(self.rows) and self.best_step() == self.rows[-1]["step"]
-
     def best_step(self) -> int | None:
         """The step of the best validation, as in `Run.best`; None if there is none."""
         best = max(self._scores(self.rows), default=None)
