@@ -165,9 +165,7 @@ def test_a_model_of_transformers_with_other_positions_is_noticed(source, tmp_pat
         import_model(str(source), tmp_path / "out")
 
 
-def test_weights_in_several_files_of_either_kind_with_prefixes_are_the_same(
-    kind, source, tmp_path, imported
-):
+def test_weights_in_several_files_with_prefixes_are_the_same(kind, source, tmp_path, imported):
     tensors = load_file(source / "model.safetensors")
     table = torch.zeros(258, 32)
     table[2:] = imported[kind].run.select(None)[0]["learned_positions"]

@@ -505,9 +505,7 @@ def test_characters_that_the_source_lacks_become_the_subwords_of_the_list(source
         assert float(message.split("differ by at most ")[1]) < 1e-5
 
 
-def test_a_model_whose_settings_do_not_forbid_padding_is_compared_without_it(
-    source, tmp_path, monkeypatch, caplog
-):
+def test_a_model_that_allows_padding_is_compared_without(source, tmp_path, monkeypatch, caplog):
     edit(source / "config.json", bad_words_ids=None)
     caplog.set_level(logging.INFO)
     # Some models do not name the token in their settings of search.

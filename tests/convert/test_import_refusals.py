@@ -51,9 +51,7 @@ def test_a_model_with_too_few_positions_is_refused(source, tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("count", [40, slow(64), 65, slow(100), slow(128), 513])
-def test_the_check_of_an_import_stays_within_the_positions_of_the_model(
-    count, source, tmp_path, caplog
-):
+def test_the_check_stays_within_the_positions_of_the_model(count, source, tmp_path, caplog):
     caplog.set_level("INFO")
     edit(source / "config.json", max_position_embeddings=count)
     import_model(str(source), tmp_path / "out")

@@ -123,9 +123,7 @@ RESTRICTED = """
 @pytest.mark.parametrize(
     "given", [json.loads("{" + one) for one in RESTRICTED.split("{")[1:]], ids=str
 )
-def test_an_import_translates_as_transformers_with_its_own_settings(
-    given, source, tmp_path, monkeypatch
-):
+def test_an_import_searches_as_transformers_does(given, source, tmp_path, monkeypatch):
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
     edit(source / GENERATION, forced_eos_token_id=None, max_length=40)

@@ -155,9 +155,7 @@ def test_the_command_in_the_card_of_a_run_folder_runs_in_it(tiny_run: Run, place
 
 
 @pytest.mark.parametrize("format", [needs("argos")])
-def test_the_card_of_a_package_of_one_direction_names_that_direction_only(
-    format, tiny_run, text, tmp_path
-):
+def test_the_card_of_a_package_names_only_its_direction(format, tiny_run, text, tmp_path):
     data = tiny_run.manifest.data.model_dump()
     one = {"src_lang": "en", "tgt_lang": "de"}
     data["directions"] = [one, one | {"src_lang": "cs"}, one | {"tgt_lang": "fr"}]
@@ -239,17 +237,6 @@ def test_an_impossible_setting_in_the_record_of_an_export_is_named(untrained: Ru
     file.write_text(json.dumps(record))
     with pytest.raises(MtkitError, match=re.escape(f"{file}: decode.beam_size: ")):
         import_model(str(tmp_path / "out"), tmp_path / "again")
-
-
-def test_an_exported_run_folder_keeps_how_it_translates(tiny_run: Run, tmp_path: Path):
-    run = replace(
-        tiny_run, config=changed(tiny_run.config, "decode", length_penalty=1.0, beam_size=7)
-    )
-    export(run, tmp_path / "out", format="safetensors")
-    assert Run.open(tmp_path / "out").config.decode == run.config.decode
-    assert json.loads((tmp_path / "out" / "export.json").read_text())["decode"] == (
-        run.config.decode.model_dump()
-    )
 
 
 @pytest.mark.parametrize(

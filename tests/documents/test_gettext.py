@@ -336,9 +336,7 @@ def test_a_reason_says_whether_something_else_stays(name: str):
     ],
 )
 @pytest.mark.parametrize("translations", [["Ein Apfel.", None], [None, "%d Äpfel"], [None, None]])
-def test_an_entry_of_which_a_segment_is_rejected_keeps_what_it_had(
-    source, targets, old, translations
-):
+def test_an_entry_with_a_rejected_segment_keeps_what_it_had(source, targets, old, translations):
     entry = f"{source}\n" + "".join(f'{target} "{old}"\n' for target in targets)
     read = document(po(f"\n{entry}"), everything=True)
     marks = {0: "zero", 1: "one"}

@@ -34,9 +34,7 @@ def test_a_line_is_read_as_texts_and_codes_in_order():
         ("<g1>a <x2/></g1>", "<x2/> <g1>A</g1>", False),
     ],
 )
-def test_codes_are_the_same_if_each_is_there_once_inside_the_same_ones(
-    source, translation, is_same
-):
+def test_the_same_codes_are_there_once_inside_the_same_ones(source, translation, is_same):
     assert has_same_codes(source, translation) is is_same
 
 

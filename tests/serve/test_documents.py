@@ -34,9 +34,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_document_is_translated_as_by_mtkit_translate(
-    served, untrained, place, monkeypatch, name
-):
+def test_a_document_becomes_that_of_mtkit_translate(served, untrained, place, monkeypatch, name):
     (place.folder / name).write_bytes(FILES[name])
     options = ("--run", untrained.path, "--device", "cpu", "--output", f"out{name[1:]}")
     assert place.mtkit("translate", name, *options).status == 0

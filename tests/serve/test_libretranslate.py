@@ -195,9 +195,7 @@ def test_codes_mean_a_direction_that_the_server_has(
             assert server.translate(text, source=code, target=code).json["translatedText"] == text
 
 
-def test_a_text_that_is_surely_in_the_target_language_comes_back(
-    served, untrained, also_untrained, tmp_path
-):
+def test_a_text_in_the_target_language_comes_back(served, untrained, also_untrained, tmp_path):
     french = relabelled(also_untrained, tmp_path / "french", src_lang="fr")
     german = "Die Kinder spielen heute mit ihrem neuen roten Ball im Garten."
     with Served([untrained, french]) as server:

@@ -183,9 +183,7 @@ def test_a_file_is_translated_in_parts_and_downloaded(browser, served, tmp_path)
 
 
 @pytest.mark.parametrize("is_dropped", [False, True])
-def test_a_document_is_chosen_or_dropped_and_its_translation_is_downloaded(
-    browser, served, tmp_path, is_dropped
-):
+def test_a_document_is_chosen_or_dropped_and_downloaded(browser, served, tmp_path, is_dropped):
     data = zipped(word(f"<w:p>{run('one two')}{run(' nine', '<w:b/>')}</w:p>"))
     (tmp_path / "my report.docx").write_bytes(data)
     show(browser, served, downloads=tmp_path / "there")

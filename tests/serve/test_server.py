@@ -359,9 +359,7 @@ def test_an_unexpected_error_is_500_and_its_log_has_no_text(untrained, caplog):
 
 
 @pytest.mark.parametrize("fields", [{}, {"glossary": {"one": "x"}}, {"alignments": True}])
-def test_an_error_of_the_server_is_neutral_for_the_client_and_told_in_the_log(
-    fields, untrained, caplog
-):
+def test_an_error_of_the_server_is_told_in_the_log_alone(fields, untrained, caplog):
     def broken(translator: Translator) -> None:
         def fail(*_: Any, **__: Any) -> Any:
             raise MtkitError("/srv/runs/mine: was deleted; start the command again")

@@ -138,9 +138,7 @@ def test_a_run_that_cannot_be_checked_is_a_clear_answer(untrained, caplog):
     assert "not checked" not in caplog.text
 
 
-def test_a_run_without_its_lexicon_translates_and_says_that_it_does_not_check(
-    fitted, tmp_path, caplog
-):
+def test_a_run_without_its_lexicon_translates_without_checks(fitted, tmp_path, caplog):
     run = Run.open(copied_run(fitted, tmp_path / "run"))
     (run.path / LEXICON).unlink()
     with Served([run]) as served:
