@@ -46,7 +46,7 @@ def catalogue() -> str:
 
 
 def preparation(report: Report) -> str:
-    """Counts of the pairs of a corpus that were read, dropped and kept, and times."""
+    """Counts of the pairs of a corpus that were read, dropped and kept."""
     rows: list[tuple[str, str, str]] = []
 
     def add(name: str, count: int, whole: int | None = None) -> None:
@@ -81,9 +81,6 @@ def preparation(report: Report) -> str:
         if near := report.near_duplicates.get(split):
             add("  nearly in training", near, total)
     rows.append(("vocabulary", report.vocabulary, ""))
-    for stage, seconds in report.seconds.items():
-        rate = f"{read / seconds:,.0f} pairs/s" if seconds else ""
-        rows.append((stage, f"{seconds:.1f} s", rate))
     text = _table(None, rows, wraps=0, right=(1, 2))
     for sentence in report.marked.silences if report.marked is not None else ():
         text += f"{sentence}\n"

@@ -9,11 +9,9 @@ import itertools
 import logging
 import operator
 import os
-import time
 import zlib
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -84,7 +82,6 @@ class Passes:
         # Of the first stage, for the others.
         self._records = filters.PairRecords(self.writer.scratch)
         config, symbols = self.config, self.config.user_defined_symbols
-        self._seconds: dict[str, float] = {}
         self._linearisation = Linearisation(config.tree_tags) if self.corpus.is_parsing else None
         self._noise = Noise(config.noise, symbols) if config.noise.is_on else None
 
@@ -102,28 +99,24 @@ class Passes:
                 valid = blocks.model_texts(of_direction["valid"], self._linearisation)
                 words = map(count_words, valid)
                 self.existing.refuse_unseen(*words, where=direction.valid.name)
-        with self._timed("checking"):
-            check = self._check()
+        check = self._check()
         # Warned of before hours of work.
         warnings = findings(self.corpus, check.languages)
         warnings += held_out.warnings_about(check.in_training, self._sets, held_out.IN_TRAINING)
         for warning in warnings:
             log.warning("%s", warning)
-        # With existing subwords nothing is learned.
-        with self._timed("learning") if self.existing is None else nullcontext():
-            vocabularies, odds = self._learn(check)
+        vocabularies, odds = self._learn(check)
         if self.existing is not None:
             # With characters that were added.
             config = self.config.model_copy(update=settings_of(vocabularies))
             self.writer.describe(settings=config.model_dump())
-        with self._timed("encoding"):
-            encode = self._encode(check, vocabularies, odds)
-            self._add_held_out(vocabularies)
+        encode = self._encode(check, vocabularies, odds)
+        self._add_held_out(vocabularies)
         near = self._list_near_duplicates(encode)
         warnings += held_out.warnings_about(near, self._sets, held_out.NEARLY_IN_TRAINING)
         marked = None
         if self.check_path is not None:
-            with self._timed("checking kept pairs"), _bar("checking kept pairs") as bar:
+            with _bar("checking kept pairs") as bar:
                 marked = check_kept_pairs(
                     functools.partial(self._blocks, check),
                     self.corpus,
@@ -157,7 +150,6 @@ class Passes:
             tags=self.corpus.tag_counts(encode.kept),
             warnings=warnings,
             marked=marked,
-            seconds=self._seconds,
         )
 
     def _list_near_duplicates(self, encode: results.EncodeResult) -> dict[str, int]:
@@ -519,12 +511,6 @@ class Passes:
         for source, facts, before in zip(sources, now, self.origins[split], strict=True):
             if facts != before:
                 raise _changed(source)
-
-    @contextmanager
-    def _timed(self, stage: str) -> Iterator[None]:
-        started = time.perf_counter()
-        yield
-        self._seconds[stage] = time.perf_counter() - started
 
 
 def _encoded(

@@ -54,7 +54,6 @@ class Report:
         warnings: sentences about wrong languages, and about sets that share pairs with the
             training data.
         marked: the kept pairs with findings, if they were checked.
-        seconds: wall time of each stage; 0 for the parts that a stopped run had finished.
     """
 
     path: Path
@@ -74,7 +73,6 @@ class Report:
     tags: dict[str, int]
     warnings: list[str]
     marked: Counts | None
-    seconds: dict[str, float]
 
     @property
     def vocabulary(self) -> str:
