@@ -49,7 +49,11 @@ _SCRIPTS = {
 
 @functools.cache
 def script_table(language: str) -> npt.NDArray[np.bool_] | None:
-    """Which code points are letters in the scripts of a language; None if it is unknown."""
+    """Which code points are letters in the scripts of a language; None if it is unknown.
+
+    Without a script or region in its code, these are the scripts of all its regions in the CLDR:
+    `sr` is Cyrillic or Latin, and `sr-Latn` Latin.
+    """
     # Here, because most programs that import this need no table, and these take a while to load.
     import langcodes
     import langcodes.tag_parser
@@ -69,7 +73,15 @@ def script_table(language: str) -> npt.NDArray[np.bool_] | None:
     script = tag.maximize().script if is_known else tag.script
     if script is None or not langcodes.Language.get(tag.language or "und").is_valid():
         return None
-    names = "".join(rf"\p{{Script={name}}}" for name in _SCRIPTS.get(script, (script,)))
+    scripts = {script}
+    if tag.script is None and tag.territory is None:
+        scripts |= {
+            langcodes.get(likely).script or script
+            for code, likely in LIKELY_SUBTAGS.items()
+            if re.fullmatch(rf"{tag.language}-(?:[A-Z]{{2}}|\d{{3}})", code)
+        }
+    unicode_names = {name for each in scripts for name in _SCRIPTS.get(each, (each,))}
+    names = "".join(rf"\p{{Script={name}}}" for name in sorted(unicode_names))
     try:
         # Marks and letters shared by several scripts count for each of them.
         pattern = regex.compile(rf"[{names}\p{{Script=Zinh}}\p{{Script=Zyyy}}]")

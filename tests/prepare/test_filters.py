@@ -116,8 +116,8 @@ def test_half_of_the_letters_may_be_in_another_script():
 
 SCRIPTS = (
     "en:a ru:я el:ω zh:漢 ar:ع hi:ह"
-    " sr:я sr-Latn:a sr_Latn:a zh-TW:漢 zh_Hant:漢 cmn:漢 ja:漢あカ ko:漢한 pes:ع azb_Arab:ع"
-    " de-1901:a pt-BR:a"
+    " sr:яa sr-RS:я sr-ME:a sr-Cyrl:я az:aяع kk:яع sr-Latn:a sr_Latn:a"
+    " zh-TW:漢 zh_Hant:漢 cmn:漢 ja:漢あカ ko:漢한 pes:ع azb_Arab:ع de-1901:a pt-BR:a"
 )
 
 
