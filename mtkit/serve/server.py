@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import socket
+import threading
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
@@ -238,17 +239,16 @@ class Server:
         )
         self._interrupted = False
 
-    def run(self, on_ready: Callable[[], None], *, handles_signals: bool = True) -> None:
+    def run(self, on_ready: Callable[[], None]) -> None:
         """Serve until `stop`, or SIGTERM or Ctrl-C: then finish what was accepted, and return.
 
-        `on_ready` is called when requests are answered. Only the main thread can handle signals; in
-        another one it is a RuntimeError. KeyboardInterrupt at the end, after Ctrl-C; a second one
-        ends it sooner.
+        `on_ready` is called when requests are answered. Only in the main thread are signals
+        handled. KeyboardInterrupt at the end, after Ctrl-C; a second one ends it sooner.
         """
         self._uvicorn.on_ready = on_ready
         with _quiet(self._service):
             try:
-                asyncio.run(self._serve(handles_signals))
+                asyncio.run(self._serve())
             finally:
                 self._service.scheduler.close()
         if self._interrupted:
@@ -258,12 +258,12 @@ class Server:
         """End `run`; any thread may call it."""
         self._uvicorn.should_exit = True
 
-    async def _serve(self, handles_signals: bool) -> None:
+    async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
         # What asyncio itself writes has the arguments of callbacks, such as sentences.
         what = "the event loop has caught an error"
         loop.set_exception_handler(lambda _, given: _log_failure(what, given.get("exception")))
-        if handles_signals:
+        if threading.current_thread() is threading.main_thread():
             loop.add_signal_handler(signal.SIGTERM, self.stop)
             loop.add_signal_handler(signal.SIGINT, self._interrupt)
         await self._uvicorn.serve(sockets=[self._socket])

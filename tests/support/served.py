@@ -52,9 +52,7 @@ class Served:
         self.service = Service(directions, limits or Limits(), access or Access())
         self.server = Server(self.service, listen("127.0.0.1", 0), proxies=proxies)
         ready = threading.Event()
-        self._thread = threading.Thread(
-            target=self.server.run, args=[ready.set], kwargs={"handles_signals": False}
-        )
+        self._thread = threading.Thread(target=self.server.run, args=[ready.set])
         self._thread.start()
         assert ready.wait(600)
         self.port = int(self.server.address.rpartition(":")[2])
