@@ -1,7 +1,5 @@
 """The corpus file of `mtkit prepare CORPUS.yaml`, and how each mistake in it is named."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A corpus with every fault: each is found and named, and nothing else is lost."""
 
-from __future__ import annotations
-
 import functools
 import gzip
 import tempfile

@@ -1,7 +1,5 @@
 """Which pairs are dropped, and why: each rule at its border, and against plain implementations."""
 
-from __future__ import annotations
-
 import itertools
 import tempfile
 import unicodedata

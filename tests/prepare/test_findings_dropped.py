@@ -1,7 +1,5 @@
 """Pairs that the rules mark are dropped, and entities are repaired."""
 
-from __future__ import annotations
-
 import gzip
 import itertools
 from collections import Counter

@@ -1,7 +1,5 @@
 """The catalogue, and the real `datasets` client against the imitation hub of `hub.py`."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import shutil

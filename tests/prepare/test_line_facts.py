@@ -1,7 +1,5 @@
 """What is recorded about the training lines: how many have several sentences, and lengths."""
 
-from __future__ import annotations
-
 import pytest
 
 from mtkit.base.sentences import LineFacts

@@ -1,7 +1,5 @@
 """Word alignments are stored with the pairs that they belong to."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Held-out pairs that are nearly the same as a training pair."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """From files and names to a prepared folder: the same bytes, every pair accounted for."""
 
-from __future__ import annotations
-
 import dataclasses
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Sentence pairs of files and lists: what was written comes back, in step, whatever the format."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import json

@@ -1,7 +1,5 @@
 """What `prepare` says about the languages of the text, and about pairs that two sets share."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The page about prepared data: its numbers are those of the text, counted once more here."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Training corpora whose sources begin with a tag."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

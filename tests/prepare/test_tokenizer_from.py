@@ -1,7 +1,5 @@
 """Preparing text with the subwords of a run or of other data (`prepare --tokenizer-from`)."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """From trees to a prepared folder: sentences as they are, and one subword for each bracket."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re
