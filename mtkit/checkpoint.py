@@ -10,7 +10,7 @@ import contextlib
 import logging
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -209,18 +209,6 @@ def further_scores(row: Mapping[str, Any], metric: str) -> dict[str, float]:
     return {name: scores[metric] for name, scores in sets.items() if metric in scores}
 
 
-def average(load: list[Callable[[], Tensors]]) -> Tensors:
-    """The mean of several sets of weights, one in memory at a time, summed in float64."""
-    total: Tensors = {}
-    dtypes = {}
-    for get in load:
-        for name, tensor in get().items():
-            dtypes[name] = tensor.dtype
-            # Not in place, because the first tensor may belong to the caller.
-            total[name] = total[name] + tensor if name in total else tensor.double()
-    return {name: (tensor / len(load)).to(dtypes[name]) for name, tensor in total.items()}
-
-
 class Selection(NamedTuple):
     """The checkpoint that a model is made of, or those that are averaged, and what to call them."""
 
@@ -229,9 +217,10 @@ class Selection(NamedTuple):
 
     def load(self) -> Tensors:
         """The weights, on the CPU."""
-        if len(self.checkpoints) == 1:
-            return self.checkpoints[0].load_weights()
-        return average([checkpoint.load_weights for checkpoint in self.checkpoints])
+        import torch
+
+        # Copies, because the memory of PyTorch is aligned for its kernels.
+        return {name: torch.from_numpy(array).clone() for name, array in self.arrays().items()}
 
     def arrays(self) -> Weights:
         """The same weights as NumPy arrays, without PyTorch."""

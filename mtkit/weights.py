@@ -116,8 +116,8 @@ class WeightFile:
 class Weights(Mapping[str, Array]):
     """The mean of the tensors of several files, each computed when it is asked for.
 
-    The numbers are those of `checkpoint.average`. An array has the shape of its tensor, and is of
-    float32, or of truth values.
+    It is summed in float64, and rounded to the type of the tensor. An array has the shape of its
+    tensor, and is of float32, or of truth values.
 
     Raises:
         MtkitError: if a file does not have the tensors of the others; of a tensor, if it has

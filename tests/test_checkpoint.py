@@ -14,7 +14,6 @@ from conftest import changed, reseal
 from support.runs import new_run, remade, save, steps
 
 from mtkit.base.errors import MtkitError
-from mtkit.checkpoint import average
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run, find_run
 from mtkit.train import assembly as train
@@ -93,15 +92,6 @@ def test_saving_a_step_again_replaces_it(run: Run):
     save(run, 5, 2.0)
     (found,) = run.checkpoints()
     assert found.load_weights()["w"].unique().tolist() == [2.0]
-
-
-def test_averaging_loses_no_digits():
-    # In float32, 1 + 2^-24 is 1: summed there, the small ones would vanish.
-    small = 2.0**-24
-    sets = [{"a": torch.tensor([value])} for value in (1.0, small, small, small)]
-    result = average([lambda one=one: one for one in sets])
-    expected = torch.tensor([(1.0 + 3 * small) / 4], dtype=torch.float64).float()
-    assert torch.equal(result["a"], expected)
 
 
 @pytest.mark.parametrize(
