@@ -26,7 +26,6 @@ from mtkit.base.words import WordCounts, count_words
 from mtkit.prepare import blocks, filters, held_out, results
 from mtkit.prepare.corpus import Corpus
 from mtkit.prepare.kept_pairs import check_kept_pairs, marked_pairs
-from mtkit.prepare.line_facts import SAMPLED
 from mtkit.prepare.misalignment import WORD_PAIRS, Misalignment, find_misaligned, is_right
 from mtkit.prepare.noise import Noise
 from mtkit.prepare.source import INVISIBLE, Block, Source, repaired
@@ -407,7 +406,7 @@ class Passes:
         function = functools.partial(_encoded, encoder, grams)
         rest = itertools.islice(self._blocks(check), done.blocks, None)
         total = len(self._records)
-        stride = -(-total // SAMPLED)
+        stride = -(-total // results.SAMPLED)
         with _bar("encoding", total=total) as bar:
             bar.update(min(done.blocks * BLOCK, total))
             for block, (encoded, near) in ordered_map(function, rest, workers=self.workers):

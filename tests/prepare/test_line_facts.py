@@ -4,7 +4,7 @@ import pytest
 
 from mtkit.base.sentences import LineFacts
 from mtkit.data import PreparedData
-from mtkit.prepare.line_facts import LineCounts
+from mtkit.prepare.results import LineCounts
 
 SINGLE, SEVERAL = b"One man sits here.", b"One man sits. Two men run."
 
