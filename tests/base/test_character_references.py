@@ -13,5 +13,5 @@ from mtkit.base.character_references import unescape
         *(("a & b &zzz;", "a & b &zzz;"), ("AT&amp;#1", "AT&#1")),
     ],
 )
-def test_references_become_characters(text: str, expected: str) -> None:
+def test_references_become_characters(text: str, expected: str):
     assert unescape(text) == expected

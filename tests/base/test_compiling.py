@@ -1,7 +1,5 @@
 """Whether torch.compile can be used, and what is said where it cannot."""
 
-from __future__ import annotations
-
 import importlib.util
 import logging
 import shutil
@@ -57,9 +55,7 @@ MISSING = [
 ]
 
 
-def test_by_default_a_gpu_compiles_and_a_cpu_does_not(
-    machine: dict[str, Any], caplog: pytest.LogCaptureFixture
-):
+def test_by_default_a_gpu_compiles_and_a_cpu_does_not(machine, caplog):
     assert is_compiled("auto", "cuda")
     assert not is_compiled("auto", "cpu")
     assert [is_compiled(True, device) for device in ("cpu", "cuda")] == [True, True]
@@ -69,11 +65,7 @@ def test_by_default_a_gpu_compiles_and_a_cpu_does_not(
 
 @pytest.mark.parametrize(("missing", "said"), MISSING)
 def test_a_gpu_does_not_compile_without_what_it_needs_and_the_log_says_why_in_one_line(
-    missing: dict[str, Any],
-    said: str,
-    machine: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    missing, said, machine, monkeypatch, caplog
 ):
     machine |= missing
     if "CC" in missing:
@@ -96,9 +88,7 @@ def test_compiling_for_a_cpu_without_a_compiler_is_refused_in_one_line(machine: 
 
 
 @pytest.mark.filterwarnings("ignore")  # what PyTorch's compiler says about itself
-def test_the_tag_of_compiled_code_names_the_instructions_of_the_cpu(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_tag_of_compiled_code_names_the_instructions_of_the_cpu(monkeypatch):
     # The tag is part of the key under which PyTorch keeps compiled code. Code for one kind of CPU,
     # run on another, corrupts memory: the process aborts.
     for capability in ("AVX2", "AVX512"):

@@ -1,7 +1,5 @@
 """Which parts of a text are copied: placeholders and addresses, and nothing of ordinary text."""
 
-from __future__ import annotations
-
 import pytest
 
 from mtkit.base.copied import copied, copied_parts, has_language, may_have_copied_parts

@@ -1,7 +1,5 @@
 """What there is to compute on: which arithmetic is native, and what running out of memory is."""
 
-from __future__ import annotations
-
 import os
 import platform
 import sys
@@ -25,7 +23,6 @@ from mtkit.base.devices import (
 from mtkit.base.errors import MtkitError
 from mtkit.base.memory import is_out_of_memory, memory_explained
 from mtkit.convert.export_run import export
-from mtkit.run_folder import Run
 from mtkit.translate import Translator
 
 CPU = torch.device("cpu")
@@ -43,7 +40,7 @@ GPU = torch.device("cuda")
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
     ],
 )
-def test_memory_that_ran_out_is_known_by_what_pytorch_and_python_say(error: Exception) -> None:
+def test_memory_that_ran_out_is_known_by_what_pytorch_and_python_say(error: Exception):
     assert is_out_of_memory(error)
 
 
@@ -56,9 +53,7 @@ def test_memory_that_ran_out_is_known_by_what_pytorch_and_python_say(error: Exce
         "could not execute a primitive",
     ],
 )
-def test_onednn_fails_for_want_of_memory_only_where_there_is_none(
-    text: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_onednn_fails_for_want_of_memory_only_where_there_is_none(text, monkeypatch):
     monkeypatch.setattr(memory, "AMPLE", 4096)
     assert not is_out_of_memory(RuntimeError(text))
     monkeypatch.setattr(memory, "AMPLE", 2**62)
@@ -67,7 +62,7 @@ def test_onednn_fails_for_want_of_memory_only_where_there_is_none(
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="limits its memory as Linux does")
-def test_under_a_limit_to_its_memory_a_process_knows_that_it_is_short() -> None:
+def test_under_a_limit_to_its_memory_a_process_knows_that_it_is_short():
     program = (
         "import resource; from mtkit.base.memory import is_out_of_memory, disable_malloc_trim\n"
         "disable_malloc_trim()\n"
@@ -79,7 +74,7 @@ def test_under_a_limit_to_its_memory_a_process_knows_that_it_is_short() -> None:
     printed("-c", program)
 
 
-def test_memory_that_runs_out_is_one_line_and_another_error_keeps_its_traceback() -> None:
+def test_memory_that_runs_out_is_one_line_and_another_error_keeps_its_traceback():
     with (
         pytest.raises(MtkitError, match=r"^out of memory doing this; do that$"),
         memory_explained("doing this; do that"),
@@ -93,7 +88,7 @@ def test_memory_that_runs_out_is_one_line_and_another_error_keeps_its_traceback(
     platform.machine().lower() not in ("x86_64", "amd64"), reason="these are names of x86 CPUs"
 )
 @pytest.mark.parametrize("limit", [slow("AVX2"), slow("AVX512_CORE"), "avx512_core_vnni"])
-def test_bf16_is_not_chosen_where_onednn_is_kept_from_its_units(limit: str) -> None:
+def test_bf16_is_not_chosen_where_onednn_is_kept_from_its_units(limit: str):
     # oneDNN reads this once, hence another process.
     program = (
         "import torch; from mtkit.base.devices import choose_precision\n"
@@ -117,8 +112,8 @@ def test_bf16_is_not_chosen_where_onednn_is_kept_from_its_units(limit: str) -> N
     ],
 )
 def test_bf16_is_native_where_the_cpu_has_units_that_onednn_may_use(
-    able: dict[str, bool], onednn: bool, native: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    able, onednn, native, monkeypatch
+):
     monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able)
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: onednn)
@@ -133,8 +128,8 @@ def test_bf16_is_native_where_the_cpu_has_units_that_onednn_may_use(
     ],
 )
 def test_memory_that_runs_out_while_translating_is_one_line_with_what_to_lower(
-    lines: list[str], message: str, untrained: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    lines, message, untrained, monkeypatch
+):
     def no_room(*_: object, **__: object) -> None:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8")
 
@@ -147,8 +142,8 @@ def test_memory_that_runs_out_while_translating_is_one_line_with_what_to_lower(
 
 
 def test_memory_that_runs_out_while_a_model_is_loaded_or_exported_is_one_line(
-    untrained: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    untrained, tmp_path, monkeypatch
+):
     def no_room(*_: object, **__: object) -> None:
         raise MemoryError
 
@@ -190,13 +185,13 @@ def as_worker(monkeypatch: pytest.MonkeyPatch, local_rank: int) -> None:
         monkeypatch.setenv(name, value)
 
 
-def test_attention_on_a_gpu_is_not_computed_by_cudnn(gpus: dict[str, Any]) -> None:
+def test_attention_on_a_gpu_is_not_computed_by_cudnn(gpus: dict[str, Any]):
     # It would compile a plan for each new shape.
     assert choose_device("auto") == GPU
     assert not torch.backends.cuda.cudnn_sdp_enabled()
 
 
-def test_a_cpu_is_chosen_without_any_change_for_gpus(gpus: dict[str, Any]) -> None:
+def test_a_cpu_is_chosen_without_any_change_for_gpus(gpus: dict[str, Any]):
     assert choose_device("cpu", tf32=True) == CPU
     assert torch.backends.cuda.cudnn_sdp_enabled()
     assert torch.get_float32_matmul_precision() == "highest"
@@ -206,8 +201,8 @@ def test_a_cpu_is_chosen_without_any_change_for_gpus(gpus: dict[str, Any]) -> No
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems do not have them")
 @pytest.mark.parametrize("given", ["", *sorted(devices._ALLOCATOR_VARIABLES)])
 def test_the_memory_of_a_gpu_has_expandable_segments_unless_the_user_has_set_options(
-    given: str, gpus: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    given, gpus, monkeypatch
+):
     if given:
         monkeypatch.setenv(given, "backend:native")
     prepare_gpu(GPU)
@@ -217,9 +212,7 @@ def test_the_memory_of_a_gpu_has_expandable_segments_unless_the_user_has_set_opt
 
 
 @pytest.mark.parametrize("of_cpu", ["highest", "medium"])
-def test_tf32_is_used_on_a_gpu_only_if_it_is_set_and_never_on_a_cpu(
-    of_cpu: str, gpus: dict[str, Any]
-) -> None:
+def test_tf32_is_used_on_a_gpu_only_if_it_is_set_and_never_on_a_cpu(of_cpu, gpus):
     torch.set_float32_matmul_precision(of_cpu)
     before = torch.backends.mkldnn.matmul.fp32_precision
     for tf32, library in ((False, "cuBLAS"), (True, "cuBLAS in TF32"), (False, "cuBLAS")):
@@ -248,8 +241,8 @@ def test_tf32_is_used_on_a_gpu_only_if_it_is_set_and_never_on_a_cpu(
     ],
 )  # fmt: skip
 def test_a_gpu_for_which_pytorch_has_no_kernels_is_refused_with_the_remedy(
-    capability: tuple[int, int], kernels: list[str], remedy: str | None, gpus: dict[str, Any]
-) -> None:
+    capability, kernels, remedy, gpus
+):
     gpus |= {"capability": capability, "kernels": kernels}
     if remedy is None:
         prepare_gpu(GPU)
@@ -260,9 +253,7 @@ def test_a_gpu_for_which_pytorch_has_no_kernels_is_refused_with_the_remedy(
     assert str(error.value).startswith(has + remedy)
 
 
-def test_pytorch_itself_does_not_warn_of_a_gpu_that_is_refused(
-    gpus: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pytorch_itself_does_not_warn_of_a_gpu_that_is_refused(gpus, monkeypatch):
     def warn(_: object) -> tuple[int, int]:
         warnings.warn("Found GPU0 Tesla V100 …\nmany lines", stacklevel=2)
         return 7, 0
@@ -276,16 +267,14 @@ def test_pytorch_itself_does_not_warn_of_a_gpu_that_is_refused(
     ("local_rank", "count", "index"), [(0, 1, 0), (3, 4, 3), (0, 4, 0), (3, 1, 0)]
 )
 def test_a_worker_has_the_gpu_of_its_number_or_the_only_one_that_it_is_shown(
-    local_rank: int, count: int, index: int, gpus: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    local_rank, count, index, gpus, monkeypatch
+):
     gpus["count"] = count
     as_worker(monkeypatch, local_rank)
     assert choose_device("auto") == torch.device("cuda", index)
 
 
-def test_more_workers_than_the_gpus_that_each_of_them_sees_are_refused(
-    gpus: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_workers_than_the_gpus_that_each_of_them_sees_are_refused(gpus, monkeypatch):
     gpus["count"] = 2
     as_worker(monkeypatch, 2)
     with pytest.raises(MtkitError, match=r"^worker 3 on this machine has no GPU; there are 2$"):
@@ -297,8 +286,8 @@ def test_more_workers_than_the_gpus_that_each_of_them_sees_are_refused(
     [("AMD EPYC", 0.0, True), ("AMD EPYC", 1e-2, False), ("Intel(R) Xeon(R)", 0.0, False)],
 )
 def test_onednn_multiplies_matrices_on_amd_if_it_is_as_exact_as_float32(
-    name: str, error: float, is_onednn: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    name, error, is_onednn, monkeypatch
+):
     able = {"cpu_name": name, "avx512_f": True}
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able)
     monkeypatch.setattr(
@@ -310,7 +299,7 @@ def test_onednn_multiplies_matrices_on_amd_if_it_is_as_exact_as_float32(
     assert torch.get_float32_matmul_precision() == ("medium" if is_onednn else "highest")
 
 
-def test_matrix_products_are_never_less_exact_than_float32() -> None:
+def test_matrix_products_are_never_less_exact_than_float32():
     route = select_matmul_backend(CPU)
     chosen = torch.get_float32_matmul_precision()
     assert (route == "oneDNN") == (chosen == "medium")

@@ -1,7 +1,5 @@
 """Messages to the user: one line that can be printed, whatever is in it."""
 
-from __future__ import annotations
-
 import os
 import pickle
 

@@ -1,7 +1,5 @@
 """Writing files whole, JSON that is checked when it is read, and locks."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -237,9 +235,7 @@ def test_a_lock_in_a_folder_that_is_not_there_is_one_line(tmp_path: Path):
         pytest.fail("it was held")
 
 
-def test_without_locks_in_the_file_system_a_warning_is_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-):
+def test_without_locks_in_the_file_system_a_warning_is_given(tmp_path, monkeypatch, caplog):
     def unsupported(*_: object) -> None:
         raise OSError(95, "Operation not supported")
 

@@ -1,7 +1,5 @@
 """The charts of all pages, and texts that are cut."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -24,7 +22,7 @@ def labels(chart: Chart) -> list[str]:
     return well_formed(chart.svg).texts("text")
 
 
-def test_powers_of_ten_are_evenly_apart_on_a_logarithmic_axis() -> None:
+def test_powers_of_ten_are_evenly_apart_on_a_logarithmic_axis():
     chart = Chart("A", "", [RISING], "x", "log")
     (curve,) = (points for points in drawn(chart) if len(points) == 3)
     (_, low), (_, middle), (_, high) = curve
@@ -33,24 +31,24 @@ def test_powers_of_ten_are_evenly_apart_on_a_logarithmic_axis() -> None:
 
 
 @pytest.mark.parametrize("high", [2.1, 3.0, 4.5, 9.0, 30.0, 900.0, 9e5])
-def test_a_logarithmic_axis_has_at_least_two_numbers_and_not_too_many(high: float) -> None:
+def test_a_logarithmic_axis_has_at_least_two_numbers_and_not_too_many(high: float):
     for low in (0.31, 1.0, 2.6):
         chart = Chart("A", "", [Line("", [(0.0, low), (1.0, low * high)])], "x", "log")
         assert 1 <= len([text for text in labels(chart) if text not in "x 0 1"]) <= 10
 
 
-def test_numbers_on_an_axis_are_written_as_the_chart_says() -> None:
+def test_numbers_on_an_axis_are_written_as_the_chart_says():
     chart = Chart("A", "", [RISING], "x", "from zero", form=lambda value: f"<{value:.0f}>")
     assert {"<0>", "<100>", "100"} <= set(labels(chart))
 
 
-def test_text_in_a_chart_is_not_a_formula() -> None:
+def test_text_in_a_chart_is_not_a_formula():
     lines = [Line("$x", RISING.points), Line(HOSTILE, RISING.points)]
     chart = Chart("A", "", lines, r"$\frac{1}$")
     assert {r"$\frac{1}$", "$x", HOSTILE} <= set(labels(chart))
 
 
-def test_colours_of_a_chart_are_those_of_the_page() -> None:
+def test_colours_of_a_chart_are_those_of_the_page():
     line = Line("other", RISING.points, TWO, style="--", steps=True)
     svg = Chart("A", "", [RISING, line], "x", mark=(50, "here")).svg
     assert {"var(--one)", "var(--two)", "var(--rule)", "currentColor"} <= set(
@@ -64,5 +62,5 @@ def test_colours_of_a_chart_are_those_of_the_page() -> None:
     [("abcd", "abcd"), ("abcde", "abcd… [cut here; 5 characters in all]")],
     ids=["short", "long"],
 )
-def test_a_text_that_is_cut_says_so(value: str, shown: str) -> None:
+def test_a_text_that_is_cut_says_so(value: str, shown: str):
     assert cut(value, 4) == shown

@@ -1,16 +1,12 @@
 """The client of the Hugging Face hub."""
 
-from __future__ import annotations
-
 import pytest
 
 from mtkit.base.hub_client import quiet_client
 
 
 @pytest.mark.parametrize(("given", "is_off"), [(None, True), ("0", False)])
-def test_xet_is_off_unless_the_user_asks_for_it(
-    given: str | None, is_off: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_xet_is_off_unless_the_user_asks_for_it(given, is_off, monkeypatch):
     # The client reads the variable when it is imported, which may be long before.
     from huggingface_hub import constants
 

@@ -1,7 +1,5 @@
 """Invisible characters: which are dropped, which are needed, and where in the text they were."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """Languages of text, and of codes, as people who speak them would give them."""
 
-from __future__ import annotations
-
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -25,40 +23,40 @@ from mtkit.base.text import base_language
 
 
 @pytest.mark.parametrize(("words", "language"), [(GERMAN, "de"), (GREEK, "el")])
-def test_lines_are_identified_fifty_at_a_time(words: list[str], language: str) -> None:
+def test_lines_are_identified_fifty_at_a_time(words: list[str], language: str):
     english, other = zip(*number_pairs(120, seed=1, words=words), strict=True)
     assert languages(english) == ["en"] * 3
     assert languages(other) == [language] * 3
 
 
-def test_too_few_lines_have_no_language_also_at_the_end() -> None:
+def test_too_few_lines_have_no_language_also_at_the_end():
     line = "This is one short line of English."
     assert languages([line] * 9) == languages([]) == []
     assert languages([line] * 59) == ["en"]
 
 
-def test_tags_of_bcp_47_are_valid_and_other_codes_are_not() -> None:
+def test_tags_of_bcp_47_are_valid_and_other_codes_are_not():
     for code in ("en", "deu", "pt-BR", "zh_Hans", "eng_Latn", "x-mine", "ckb"):
         assert is_language_tag(code), code
     for code in ("zz9", "klingon", "trees", "e", "1", "de-"):
         assert not is_language_tag(code), code
 
 
-def test_a_language_is_known_by_each_of_its_codes_and_some_are_not() -> None:
+def test_a_language_is_known_by_each_of_its_codes_and_some_are_not():
     for code in ("en", "eng", "nb", "sr-Latn", "iw", "fil", "cmn", "pes"):
         assert can_identify(code), code
     for code in ("zz9", "x-mine", "ckb", "mul", "tlh"):
         assert not can_identify(code), code
 
 
-def test_similar_languages_are_not_told_apart_and_others_are() -> None:
+def test_similar_languages_are_not_told_apart_and_others_are():
     similar = "de deu, no nb, bs hr, hr sr-Latn, ms id, wuu zh"
     assert all(looks_like(*pair.split()) for pair in similar.split(", "))
     other = "en de, uk ru, sk cs, en zz9"
     assert not any(looks_like(*pair.split()) for pair in other.split(", "))
 
 
-def test_two_codes_of_a_language_mean_the_same() -> None:
+def test_two_codes_of_a_language_mean_the_same():
     assert is_same_tag("en", "eng")
     assert is_same_tag("zz9", "zz9")
     assert not is_same_tag("en-GB", "en-US")
@@ -66,7 +64,7 @@ def test_two_codes_of_a_language_mean_the_same() -> None:
     assert not is_same_tag("en", "zz9")
 
 
-def test_langcodes_is_asked_by_one_thread_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_langcodes_is_asked_by_one_thread_at_a_time(monkeypatch: pytest.MonkeyPatch):
     get, asked = langcodes.get, threading.Lock()
 
     def alone(tag: str) -> langcodes.Language:
@@ -85,7 +83,7 @@ def test_langcodes_is_asked_by_one_thread_at_a_time(monkeypatch: pytest.MonkeyPa
     assert [one.script for one in parts] == ["Latn", "Latn", "Grek", "Latn"]
 
 
-def test_codes_of_several_standards_find_each_other_and_an_unknown_one_has_near_ones() -> None:
+def test_codes_of_several_standards_find_each_other_and_an_unknown_one_has_near_ones():
     flores = ["arb_Arab", "ces_Latn", "deu_Latn", "eng_Latn", "slk_Latn", "zho_Hans", "zho_Hant"]
     for given, code in (
         ("de", "deu_Latn"),
@@ -106,7 +104,7 @@ def test_codes_of_several_standards_find_each_other_and_an_unknown_one_has_near_
     assert len(language_id.nearest_codes("xx", flores, 5)) == 5
 
 
-def test_what_is_not_the_code_of_a_language_is_refused_with_what_is_meant() -> None:
+def test_what_is_not_the_code_of_a_language_is_refused_with_what_is_meant():
     for code in ("en", "eng", "ger", "eng_Latn", "en_US", "zh-Hans", "srp_Latn", "x-mine", None):
         language_id.check_languages(code, code)
     for code, advice in (
@@ -141,7 +139,5 @@ def test_what_is_not_the_code_of_a_language_is_refused_with_what_is_meant() -> N
         ([""], ""),
     ],
 )
-def test_the_language_of_a_code_has_two_letters_where_it_can(
-    codes: list[str], language: str
-) -> None:
+def test_the_language_of_a_code_has_two_letters_where_it_can(codes, language):
     assert {base_language(code) for code in codes} == {language}

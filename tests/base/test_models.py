@@ -1,7 +1,5 @@
 """Models that are checked without pydantic, against models of pydantic."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from collections.abc import Callable
@@ -45,7 +43,7 @@ class PydanticInner(BaseModel):
     name: str
 
     @model_validator(mode="after")
-    def _check(self) -> PydanticInner:
+    def _check(self):
         if self.size == 7:
             raise ValueError("size: 7 is not a size")
         return self
@@ -138,7 +136,7 @@ def test_a_value_is_frozen_and_its_copies_are_equal(value: Model):
 
 
 def test_an_instance_is_made_with_the_checks_of_its_class_and_its_methods_can_be_replaced(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch,
 ):
     for wrong in ({"n_heads": 0}, {"n_heads": 7}, {"n_heads": "4"}, {"heads": 4}):
         with pytest.raises(ValidationError):

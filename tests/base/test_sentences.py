@@ -1,7 +1,5 @@
 """Sentences: where they end, and that together they are the text."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,9 +67,7 @@ def test_a_long_text_is_split_as_a_short_one():
     "text", ["`", "“a ", "„", "‘’‘", "«", "(「", "a. “b ", "'", "x", "A b. " * 3000 + "“", "你好。"]
 )
 @pytest.mark.parametrize("language", ["en", "ja", "zh"])
-def test_the_library_is_given_a_long_text_once_in_parts(
-    monkeypatch: pytest.MonkeyPatch, language: str, text: str
-):
+def test_the_library_is_given_a_long_text_once_in_parts(monkeypatch, language, text):
     # Its time grows with the square of a text, and with the quotation marks that are not closed.
     segment, sizes = mtkit.base.sentences.sentencex.segment, []
     monkeypatch.setattr(

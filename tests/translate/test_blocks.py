@@ -183,9 +183,7 @@ def block_of(translator: Translator, model: Transformer, path: str, device_type:
 @pytest.mark.parametrize(
     ("path", "on_cpu", "on_gpu"), [("auto", 1, 8), ("plain", 1, 1), ("device", 8, 8)]
 )
-def test_blocks_are_long_on_a_gpu_unless_something_needs_the_host(
-    path: str, on_cpu: int, on_gpu: int, translator: Translator
-) -> None:
+def test_blocks_are_long_on_a_gpu_unless_something_needs_the_host(path, on_cpu, on_gpu, translator):
     learned = model_of(positions="learned", max_positions=20)
     for device, expected in (("cpu", on_cpu), ("cuda", on_gpu)):
         assert block_of(translator, model_of(), path, device) == expected

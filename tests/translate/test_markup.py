@@ -329,9 +329,6 @@ def test_very_deep_elements_are_kept():
     assert TAG.sub("", found) == "eins zwei drei"
 
 
-# Properties
-
-
 words = st.sampled_from(["one", "two,", "(three)", "4", "fünf", "日本語", "a&lt;b", "&amp;"])
 names = st.sampled_from(["b", "i", "a href='x'", 'span class="y"', "x-z"])
 empty = st.sampled_from(["<img>", "<wbr>", "<b/>", "<!-- c -->", "<i></i>"])

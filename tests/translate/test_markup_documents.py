@@ -81,9 +81,6 @@ def test_every_element_stays_in_the_element_that_it_was_in(document: str):
         assert tree.parents == Tree(source).parents, found
 
 
-# Lines
-
-
 def texts_of(document: str) -> list[tuple[int, str]]:
     parts = parse(document.split("\n"))
     return [(part.number, part.text) for part in parts if isinstance(part, Segment)]

@@ -96,9 +96,6 @@ def test_an_error_in_a_thread_is_raised_where_the_translation_is_waited_for(tran
         list(held.translate(["one two"]))
 
 
-# Choosing
-
-
 NATIVE, TORCH = ("native", "native"), ("PyTorch", "PyTorch")
 ON_CPU = "needs the native engine on a CPU, but"
 
@@ -207,9 +204,7 @@ def test_a_translation_is_not_resumed_in_a_precision_that_changes_it(
 
 
 @pytest.mark.parametrize("what", ["ensemble", "glossary", "parser"])
-def test_searches_in_python_find_the_same_with_steps_of_the_native_engine(
-    untrained: Run, parser: Run, what: str
-):
+def test_searches_in_python_find_the_same_with_steps_of_the_native_engine(untrained, parser, what):
     if reason := available():
         pytest.skip(reason)
     run: Any = {"ensemble": [untrained, untrained], "glossary": untrained, "parser": parser}
@@ -239,9 +234,6 @@ def test_kernels_that_the_cpu_lacks_are_named_and_not_the_run(untrained, monkeyp
     monkeypatch.setenv("MTKIT_KERNELS", "none")
     with pytest.raises(MtkitError, match=r"^MTKIT_KERNELS: .* no kernels named none; it has"):
         Translator.load(untrained, device="cpu")
-
-
-# The program
 
 
 def command(*arguments: Any) -> list[str]:

@@ -45,9 +45,7 @@ def test_each_line_gives_one_tree_over_exactly_its_words(place, at, tree_data):
 
 
 @pytest.mark.parametrize("more", [[], ["--beam-size", "1"], ["--sample"], ["--nbest", "3"]])
-def test_a_search_among_well_formed_trees_needs_no_repair(
-    place: Place, at: list[str], tree_data: PreparedData, more: list[str]
-):
+def test_a_search_among_well_formed_trees_needs_no_repair(place, at, tree_data, more):
     given = "\n".join(tree_data.text("test")[0]).encode()
     command = ["translate", *at, "--json", "--tokenized", *more]
     plain = place.mtkit(*command, stdin=given)
@@ -98,9 +96,7 @@ def test_options_of_translations_are_refused_for_a_parser_and_the_other_way_roun
     assert "is a parser" in place.refused("align", *at, *files)
 
 
-def test_a_given_tree_has_the_log_probability_that_the_search_gave_it(
-    parser: Run, tree_data: PreparedData
-):
+def test_a_given_tree_has_the_log_probability_that_the_search_gave_it(parser, tree_data):
     lines = tree_data.text("test")[0][:5]
     config = parser.config.decode.model_copy(update={"well_formed_trees": True})
     with Translator.load(parser, config=config, device="cpu", tokenized=True) as translator:

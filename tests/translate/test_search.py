@@ -222,7 +222,7 @@ class Rising:
         return (ids >= state) | (ids == EOS)
 
 
-def test_a_mask_leaves_the_best_of_what_it_allows() -> None:
+def test_a_mask_leaves_the_best_of_what_it_allows():
     masks = Constraints(masks=[Rising() for _ in range(6)])
     for width in (1, 81):
         for table, (best,) in enumerate(constrained(masks, width=width, limit=4)):

@@ -100,10 +100,6 @@ def assert_found(hypotheses: Sequence[Hypothesis], expected: Found) -> None:
     assert [h.score for h in hypotheses] == pytest.approx([s for _, s in wanted], abs=1e-5)
 
 
-# ---------------------------------------------------------------------------------------------
-# Tables
-
-
 @WIDTHS
 @ALPHAS
 @FORMS
@@ -193,10 +189,6 @@ def test_while_one_hypothesis_is_ahead_those_behind_it_stay(block: int):
     rows = {(3, *[2] * length): [none, none, -0.01, none] for length in range(5)}
     rows |= {(): [none, -1.0, -1.4, -1.6], (3, *[2] * 5): [none, -0.01, none, none]}
     assert found_in(rows, "likely", block=block) == (3, *[2] * 5)
-
-
-# ---------------------------------------------------------------------------------------------
-# Models
 
 
 @pytest.mark.parametrize("engine", ["torch", "native"])
