@@ -106,7 +106,7 @@ def comparison_page(
             *(m.means() if len(systems) == 1 else m.compare() for m in segment_metrics),
         ],
         is_paired=len(systems) > 1,
-        charts=_charts(names, by_line) if by_line else [],
+        charts=_charts(names, by_line) if by_line else _forecast_charts(systems),
         kinds=_counts(systems) if is_checked else None,
         has_sources=bool(text.src),
         data={
@@ -187,6 +187,18 @@ def _charts(names: Sequence[str], by_line: Sequence[Sequence[float | None]]) -> 
                 note=difference,
             ),
         ]
+    return charts
+
+
+def _forecast_charts(systems: Sequence[ComparedSystem]) -> list[Chart]:
+    """How many lines of each system have which forecast."""
+    charts = []
+    for system in systems:
+        values = [line.confidence for line in system.checked or ()]
+        if any(value is not None for value in values):
+            title = f"Forecasts of lines: {_brief(system.name)}"
+            words = _in_words(system.name, values)
+            charts.append(_chart(title, words, _histogram("lines", values)))
     return charts
 
 

@@ -157,6 +157,13 @@ def test_without_references_a_page_has_lines_and_findings_and_no_scores():
     assert [one["name"] for one in data_of(page)["metrics"]] == ["QE"]
 
 
+def test_without_references_a_page_shows_how_many_lines_have_which_forecast():
+    text = compared_text("in.en", None, SOURCES, "en", "de")
+    lines = [checked(confidence=confidence) for confidence in (80.0, 20.0, 40.0, 60.0)]
+    page = page_of(ComparedSystem("x", GOOD.translations, lines), text=text)
+    assert "Forecasts of lines: x" in page.texts("figcaption")
+
+
 def test_without_references_the_number_of_lines_must_be_that_of_the_source():
     text = compared_text("in.en", None, SOURCES)
     with pytest.raises(MtkitError, match=r"x has 1 lines? and the source has 4"):
