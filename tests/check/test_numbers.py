@@ -36,6 +36,9 @@ def rest(source: str, translation: str, src: str = "en", tgt: str = "fr") -> tup
         ("1980s, 1980's, the 1800s", [80, 80, 19]),
         ("5-6,000; 5 to 6 million; 3- bis 4.000", [5000, 6000, 5e6, 6e6, 3000, 4000]),
         ("am 25.8.", [25]),
+        ("1.5 लाख, 2 करोड़, 3 কোটি, 5 لاکھ", [1.5e5, 2e7, 3e7, 5e5]),
+        ("วันที่ 12 มีนาคม 2567", [12, 2024]),
+        ("平成10年, 令和6年, 民國113年", [1998, 2024, 2024]),
     ],
 )
 def test_each_kind_of_number_is_read(text, values):
@@ -169,6 +172,8 @@ def test_other_numbers_are_not_equal(one, other):
         ("de", {"fünfundzwanzig": 25, "dreihundertzwanzig": 320, "fünfzigste": 50}),
         ("de", {"neunzehnhundertneunzig": 1990, "zweitausend": 2000, "fünfjährige": 5}),
         ("de", {"hundertköpfig": 100, "zwanzigsten": 20, "drei Millionen": 3_000_000}),
+        ("zh", {"二十五": 25, "五千万": 5e7, "一九九八": 1998, "一亿两千万": 1.2e8, "十": 10}),
+        ("ja", {"三百二十": 320, "一億二千万": 1.2e8, "二〇二四": 2024, "万": 1e4}),
         ("sv", {"XXI": 21, "MCMXC": 1990}),
         ("fr", {"XXIe siècle": 21}),
     ],

@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 import itertools
 import re
+import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import resources
@@ -62,6 +63,9 @@ _TWO_WEEKS = re.compile(
     re.IGNORECASE,
 )
 _ROMAN = re.compile(r"\b[IVXLCDM]+(?=(?:e|er|re|ème|ère|ième)?\b)")
+# Not the scale of digits, as in 5万.
+_HAN_SIGNS = "〇零一二三四五六七八九十百千万萬億亿兆两兩"
+_HAN = re.compile(rf"(?<![\d{_HAN_SIGNS}])[{_HAN_SIGNS}]+")
 _ROMAN_DIGITS = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100, "D": 500, "M": 1000}
 
 
@@ -81,11 +85,16 @@ class InWords:
 
 
 def numbers_in_words(text: str, language: str) -> InWords:
-    """The numbers in words of a text; of languages that are not known, the Roman numbers."""
+    """The numbers in words of a text; of languages that are not known, the Roman numbers.
+
+    Of Chinese and Japanese these are values only, as their signs are in many other words.
+    """
     code = base_language(language)
     values: set[float] = {roman(match[0]) for match in _ROMAN.finditer(text)}
     if _TWO_WEEKS.search(text):
         values |= {2, 14, 15}
+    if code in ("zh", "yue", "ja"):
+        values.update(_of_han(match[0]) for match in _HAN.finditer(text))
     certain: list[tuple[float, str]] = []
     known = _known(code)
     words = _WORD.findall(text.lower()) if known else []
@@ -255,6 +264,23 @@ def _german(word: str) -> int | None:
                 return value * scale + (_german(right) or 0 if rest is None else rest)
     match = _german_prefix().match(word)
     return None if match is None else known[match[0]]
+
+
+def _of_han(signs: str) -> float:
+    """The value of a number in Chinese characters: 二十五, 三千万, and digit by digit 一九九八."""
+    digits = [unicodedata.numeric(sign.replace("两", "兩")) for sign in signs]
+    if max(digits) < 10:
+        return float("".join(str(int(digit)) for digit in digits))
+    # Before a hundred million, ten thousand, and the rest of up to a thousand.
+    total = part = digit = 0.0
+    for value in digits:
+        if value < 10:
+            digit = value
+        elif value < 10_000:
+            part, digit = part + (digit or 1.0) * value, 0.0
+        else:
+            total, part, digit = total + (part + digit or 1.0) * value, 0.0, 0.0
+    return total + part + digit
 
 
 def roman(text: str) -> int:

@@ -69,6 +69,10 @@ _ENDS = re.compile(
 )
 _ROMAN = re.compile(r"\b(?=[IVX]{2})X{0,3}(?:I[XV]|V?I{0,3})(?<=[IVX]{2})(?=(?:er|ème|e)?\b)")
 _HALF = re.compile(rf"[{_SPACES}](?:et demie?|and a half|und eine halbe)\b")
+_THAI = re.compile("[\u0e00-\u0e7f]")
+# The year before the first one of an era.
+_ERAS = {"明治": 1867, "大正": 1911, "昭和": 1925, "平成": 1988, "令和": 2018, "民國": 1911}
+_ERA = re.compile(f"({'|'.join(_ERAS)}) ?$")
 _DECADE = re.compile(r"['’]?s\b")
 # One half is ½, 1/2 or 0.5, and two and a half is 2½, 2 1/2 or 2.5.
 _FRACTION = re.compile(
@@ -226,6 +230,14 @@ class _Reader:
             day = _NO_DIGIT.sub("", written.partition(".")[0])
             self.readings.add(int(day[: limits.MAX_DIGITS]))
 
+    def calendar(self) -> None:
+        """The western year of a year of Thailand, or of an era of Japan or Taiwan."""
+        if re.fullmatch(r"2[45]\d\d", self.digits) and _THAI.search(self.text):
+            self.readings.add(int(self.digits) - 543)
+        era = _ERA.search(self.text, max(0, self.start - 3), self.start)
+        if era and len(self.digits) <= 3:
+            self.readings.add(_ERAS[era[1]] + int(self.digits))
+
     def _values(self) -> set[float]:
         return {value for value in self.readings if not isinstance(value, str)}
 
@@ -266,7 +278,10 @@ DIGITS: dict[str, tuple[Callable[[_Reader], None], str]] = {
     "date": (_Reader.whole, r"\d+(?:[.,:]\d+)+"),
 }
 # What follows a number and changes its value, in this order.
-ENDINGS = (_Reader.scale, _Reader.decade, _Reader.range_end, _Reader.german_date)
+ENDINGS = (
+    *(_Reader.scale, _Reader.decade, _Reader.range_end),
+    *(_Reader.german_date, _Reader.calendar),
+)
 _NUMBER = re.compile("|".join(f"(?P<{name}>{pattern})" for name, (_, pattern) in DIGITS.items()))
 
 
