@@ -117,6 +117,10 @@ def test_a_source_that_is_copied_is_found(facts, no_facts):
     for source, _ in demo_pairs(200):
         assert "copied" in kinds(source, source, facts)
         assert "copied" in kinds(source, source, no_facts) or len(source.split()) < 4
+    for language in ("zh", "ja", "th", "ko"):
+        other = PairFacts.learn([], src_lang="en", tgt_lang=language)
+        source = "The cat is sleeping on the sofa."
+        assert "copied" in kinds(source, source, other), language
     reason = "the source, unchanged"
     assert only("copied", "The man buys a book.", "The man buys a book.", facts).reason == reason
 

@@ -163,15 +163,17 @@ def _longest_repeat(words: Sequence[str], longest: int, least: Mapping[int, int]
 
 
 def _copied(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
-    total, is_identical = len(tgt.words), src.raw == tgt.raw
-    shared = set(src.words).intersection(tgt.words)
+    is_identical = src.raw == tgt.raw
+    # In a language without spaces, what is not translated still has the words of the source.
+    words = src.words if is_identical else tgt.words
+    total, shared = len(words), set(src.words).intersection(words)
     if not total or 2 * len(shared) < total / 2:
         return
-    count = sum(word in shared for word in tgt.words)
+    count = sum(word in shared for word in words)
     if count < limits.MIN_COPIED_SHARE * total:
         return
-    foreign = sum(word in facts.source_only for word in tgt.words)
-    own = sum(word in facts.target_only for word in tgt.words)
+    foreign = sum(word in facts.source_only for word in words)
+    own = sum(word in facts.target_only for word in words)
     if facts.sampled < limits.MIN_PAIRS:
         # Nothing is known of the words: only a long and equal text is certain.
         some = sum(not word.isdigit() for word in shared)
