@@ -216,7 +216,7 @@ class Selection(NamedTuple):
     description: str
 
     def load(self) -> Tensors:
-        """The weights, on the CPU."""
+        """The weights, on the CPU, in float32 or as truth values."""
         import torch
 
         # Copies, because the memory of PyTorch is aligned for its kernels.

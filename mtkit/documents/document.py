@@ -15,7 +15,7 @@ from mtkit.documents.inline import has_same_codes
 MAX_UNPACKED = 200_000_000
 
 
-# What a caller can add to, if it can translate them again.
+# A note; the command line adds which option translates them again.
 ALL_TRANSLATED = "all its texts have a translation"
 
 

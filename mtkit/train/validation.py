@@ -73,7 +73,8 @@ class ValidationSet:
             part = slice(start, start + direction.valid)
             rows, start = np.arange(part.start, part.stop), part.stop
             languages = direction.src_lang, direction.tgt_lang
-            main.append(cls(pairs, src[part], tgt[part], direction.name, rows, languages, True))
+            texts = src[part], tgt[part]
+            main.append(cls(pairs, *texts, direction.name, rows, languages, is_main=True))
             others += [
                 whole(also_split(name), name, languages=languages) for name in direction.also
             ]

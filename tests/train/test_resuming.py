@@ -50,6 +50,14 @@ def test_a_run_with_a_damaged_tokenizer_is_not_trained_further(trainings: Traini
     assert trainings.steps("run") == [2]
 
 
+def test_another_seed_gives_other_weights(trainings):
+    for name, seed in (("one", 1), ("two", 1), ("three", 2)):
+        trainings.run(name, seed=seed)
+    trainings.assert_same("one", "two", "loss")
+    with pytest.raises(AssertionError):
+        trainings.assert_same("one", "three")
+
+
 @pytest.mark.parametrize(
     ("stops", "settings"),
     [

@@ -50,7 +50,7 @@ class PairFacts(Record):
     Attributes:
         src_lang, tgt_lang: codes; `und` if they are not known.
         sampled: pairs that this was learned from.
-        is_latin: whether the target is written in Latin letters.
+        is_latin: whether the target is in Latin letters; for the files of older runs.
         lengths: by the number of binary digits of the padded length of the source.
         longest, shortest: limits for the length, in sigmas above and below the median.
         src_words, tgt_words: the usual words of each side that do not belong to the other side.
