@@ -283,9 +283,9 @@ class Aligner:
         self._attention, self.heads = attention, attention.heads
         self._vocabularies = vocabularies
         self._batch_tokens = batch_tokens
-        most, self._setting = limit
+        max_tokens, self._setting = limit
         # One is EOS, or BOS of the translation.
-        self._limit = most - 1 - max(len(self._src_prefix), len(self._tgt_prefix))
+        self._limit = max_tokens - 1 - max(len(self._src_prefix), len(self._tgt_prefix))
 
     def align(
         self,

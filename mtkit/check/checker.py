@@ -138,7 +138,7 @@ class Checker:
     def _unknown(self, source: Text, translation: Text) -> Iterator[Finding]:
         """The characters that the vocabulary lacks in its normal form, but for those of tags.
 
-        Those that the translation has too are translated, though by somebody else than the model.
+        A character that is in the translation too is not lost, so it is left out.
         """
         copied = set(unicodedata.normalize("NFKC", translation.plain))
         lacking = [

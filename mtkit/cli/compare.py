@@ -206,9 +206,9 @@ def _text(
     if src_path is not None:
         sources = list(shared.lines_of(src_path))
         names.append(shared.name_of(src_path))
-    first, *rest = zip(names, [*sets, sources], strict=False)
-    for other in rest:
-        refuse_unequal(*other, *first)
+    first, *others = zip(names, [*sets, sources], strict=False)
+    for name, lines in others:
+        refuse_unequal(name, lines, *first)
     if runs and not is_multilingual(runs[0]):
         data = runs[0].manifest.data
         src_lang, tgt_lang = src_lang or data.src_lang, tgt_lang or data.tgt_lang

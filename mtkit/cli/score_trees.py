@@ -76,7 +76,7 @@ def score_trees(
     from mtkit.cli import tables
     from mtkit.parsing import score_trees
 
-    scores = [(one_line(name), score_trees(of, golds), count) for name, of, count in systems]
+    scores = [(one_line(name), score_trees(trees, golds), count) for name, trees, count in systems]
     print_text(tables.tree_scores(scores, as_json=as_json))
 
 

@@ -91,7 +91,7 @@ def test_characters_that_the_vocabulary_lacks_are_named(fitted):
     # NFKC makes it a letter that the vocabulary has.
     kinds = [one.kind for one in checker.check("\uff4fne two", "zwei eins").findings]
     assert "unknown" not in kinds
-    # A translation by somebody else has it.
+    # It is not lost if the translation has it too.
     kinds = [one.kind for one in checker.check("one 猫 two", "zwei 猫 eins").findings]
     assert "unknown" not in kinds
 

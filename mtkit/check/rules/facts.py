@@ -14,7 +14,6 @@ import numpy as np
 from mtkit.base.copied import may_have_copied_parts
 from mtkit.base.files import Record
 from mtkit.base.invisible import visible
-from mtkit.base.scripts import script_table
 from mtkit.base.text import END_MARKS
 from mtkit.check.rules import damage, limits, marks
 from mtkit.check.rules.language import other_language
@@ -50,7 +49,7 @@ class PairFacts(Record):
     Attributes:
         src_lang, tgt_lang: codes; `und` if they are not known.
         sampled: pairs that this was learned from.
-        is_latin: whether the target is in Latin letters; for the files of older runs.
+        is_latin: not used; files of older runs have it.
         lengths: by the number of binary digits of the padded length of the source.
         longest, shortest: limits for the length, in sigmas above and below the median.
         src_words, tgt_words: the usual words of each side that do not belong to the other side.
@@ -92,12 +91,10 @@ class PairFacts(Record):
             (visible(src), visible(tgt)) for src, tgt in itertools.islice(pairs, limits.MAX_SAMPLED)
         )
         sample = [pair for pair in shown if pair[0].strip() and pair[1].strip()]
-        table = script_table(tgt_lang)
         facts = cls(
             src_lang=src_lang,
             tgt_lang=tgt_lang,
             sampled=len(sample),
-            is_latin=table is not None and bool(table[ord("a")]),
             lengths=_lengths(sample),
             keeps_large_numbers=True,
         )

@@ -17,7 +17,7 @@ _HANGUL = "\u1100-\u11ff\u3131-\u318e\ua960-\ua97f\uac00-\ud7ff"
 _EAST_ASIAN = re.compile(f"[{_HAN}{_KANA}{_HANGUL}]")
 # What most letters are in these languages, if there are as many, and the least share of them: a
 # Japanese name has no kana, and a Chinese text may name something Japanese. The numbers are
-# estimates: names and titles (`test_names_and_titles_of_another_language_of_east_asia`) stay below.
+# estimates from names and titles.
 _CHINESE = "Chinese characters", re.compile(f"[{_HAN}]"), 6, 0.65
 _OWN = {
     "ja": ("kana", re.compile(f"[{_KANA}]"), 20, 0.01),

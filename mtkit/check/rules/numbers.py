@@ -62,8 +62,8 @@ _RANGE = re.compile(
     rf"-?[{_SPACES}]?(?:[-–—]|to|and|or|bis|und|oder|à|et|ou)[{_SPACES}]?"
     rf"\d{{1,3}}(?:(?P<thousands>[.,{_SPACES}]000(?!\d))|[.,]\d+)?"
 )
-# Both ends of a range.
-_ENDS = re.compile(
+# Both ends of a range, whose numbers may be listed on the other side.
+_RANGE_ENDS = re.compile(
     rf"(?<!\d)(\d{{1,3}})[{_SPACES}]?"
     rf"(?:[-–—~～]|to|bis|till?|tot|à|au|al?|do|až|до|по|から|至|到)[{_SPACES}]?(\d{{1,3}})(?!\d)"
 )
@@ -379,7 +379,7 @@ class _Pair:
     def listed(self) -> None:
         """All numbers between the ends of a range on the other side."""
         for text, others in zip(self.texts, reversed(self.rest), strict=True):
-            for first, last in _ENDS.findall(text) if others else ():
+            for first, last in _RANGE_ENDS.findall(text) if others else ():
                 between = range(int(first) + 1, int(last))
                 listed = [n for n in others if not n.readings.isdisjoint(between)]
                 if len(listed) == len(between):
