@@ -88,6 +88,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return LibraryScheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Leave bytes out of names of tests: archives hold times, and all workers need one name."""
+    return argname if isinstance(val, bytes) else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the files that take longest first, and skip what needs an engine that was not built."""
     rank = {f"test_{name}.py": place for place, name in enumerate(SLOWEST_FILES.split())}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import http.server
 import io
@@ -34,13 +35,13 @@ def sgml(lines: list[str]) -> bytes:
 
 def archive(**files: list[str]) -> bytes:
     raw = io.BytesIO()
-    with tarfile.open(fileobj=raw, mode="w:gz") as tar:
+    with tarfile.open(fileobj=raw, mode="w") as tar:
         for name, lines in files.items():
             content = sgml(lines)
             info = tarfile.TarInfo(f"{name}.sgm")
             info.size = len(content)
             tar.addfile(info, io.BytesIO(content))
-    return raw.getvalue()
+    return gzip.compress(raw.getvalue(), mtime=0)
 
 
 ARCHIVE = archive(src=SOURCE, ref=REFERENCES[0], other=REFERENCES[1])
