@@ -25,8 +25,7 @@ def kinds_of_characters() -> npt.NDArray[np.uint8]:
     of_category = {"L": LETTER, "M": LETTER, "N": DIGIT, "Z": INVISIBLE, "Cf": INVISIBLE}
     of_category |= dict.fromkeys(("Cc", "Zl", "Zp"), CONTROL | INVISIBLE)
     kinds = np.zeros(END, np.uint8)
-    for code in range(END):
-        category = unicodedata.category(chr(code))
+    for code, category in enumerate(map(unicodedata.category, _everything())):
         kinds[code] = of_category.get(category) or of_category.get(category[0], 0)
     # A tab is white space; the newline is the line end added above.
     kinds[[ord("\t"), ord("\n")]] = INVISIBLE
@@ -84,13 +83,18 @@ def script_table(language: str) -> npt.NDArray[np.bool_] | None:
     names = "".join(rf"\p{{Script={name}}}" for name in sorted(unicode_names))
     try:
         # Marks and letters shared by several scripts count for each of them.
-        pattern = regex.compile(rf"[{names}\p{{Script=Zinh}}\p{{Script=Zyyy}}]")
+        pattern = regex.compile(rf"[{names}\p{{Script=Zinh}}\p{{Script=Zyyy}}]+")
     except regex.error:
         return None
     table = np.zeros(END, bool)
-    everything = "".join(chr(code) for code in range(END) if not 0xD800 <= code < 0xE000)
-    table[[ord(match) for match in pattern.findall(everything)]] = True
+    for block in pattern.finditer(_everything()):
+        table[block.start() : block.end()] = True
     return table
+
+
+def _everything() -> str:
+    """All code points below `END`, in their order."""
+    return np.arange(END, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
 
 
 def script_share(text: str, language: str) -> tuple[int, float] | None:

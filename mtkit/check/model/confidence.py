@@ -100,8 +100,7 @@ class Forecast(Linear):
 
     def of(self, features: Sequence[float]) -> float:
         """The forecast, 0 to 100."""
-        ranges = zip(self.low, self.high, strict=True)
-        forecast = self.total(features, ranges, outside=limits.OUTSIDE)
+        forecast = self.total(features, self.low, self.high, outside=limits.OUTSIDE)
         if self.quality.tenths:
             forecast += self._correction(forecast)
         return min(max(forecast, 0.0), 100.0)

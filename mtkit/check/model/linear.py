@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,15 +24,22 @@ class Linear(Record):
     bias: float
 
     def total(
-        self, features: Sequence[float], ranges: Iterable[tuple[float, float]], *, outside: float
+        self,
+        features: Sequence[float],
+        low: Sequence[float],
+        high: Sequence[float],
+        *,
+        outside: float,
     ) -> float:
-        """The weighted sum; of what a value is outside of its range, `outside` counts."""
+        """The weighted sum; of what a value is below `low` or above `high`, `outside` counts."""
         total = self.bias
-        for value, mean, deviation, weight, (low, high) in zip(
-            features, self.means, self.deviations, self.weights, ranges, strict=True
-        ):
-            inside = min(max(value, low), high)
-            total += weight * (inside + (value - inside) * outside - mean) / deviation
+        columns = features, self.means, self.deviations, self.weights, low, high
+        for value, mean, deviation, weight, least, most in zip(*columns, strict=True):
+            if value < least:
+                value = least + (value - least) * outside
+            elif value > most:
+                value = most + (value - most) * outside
+            total += weight * (value - mean) / deviation
         return total
 
     @staticmethod
@@ -56,12 +64,16 @@ class Regression(Linear):
 
     def log_odds(self, features: Sequence[float]) -> float:
         """The log-odds of a pair. A feature counts up to `MAX_DEVIATIONS` from its mean."""
+        return self.total(features, *self._range, outside=0.0)
+
+    @functools.cached_property
+    def _range(self) -> tuple[list[float], list[float]]:
         most = limits.MAX_DEVIATIONS
-        ranges = (
-            (mean - most * deviation, mean + most * deviation)
-            for mean, deviation in zip(self.means, self.deviations, strict=True)
+        columns = list(zip(self.means, self.deviations, strict=True))
+        return (
+            [mean - most * deviation for mean, deviation in columns],
+            [mean + most * deviation for mean, deviation in columns],
         )
-        return self.total(features, ranges, outside=0.0)
 
     @classmethod
     def fit(
