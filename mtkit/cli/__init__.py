@@ -68,11 +68,7 @@ def _run() -> None:
         hint = f" (see {context.command_path} --help)" if context else ""
         if os.environ.get("LOCAL_RANK", "0") == "0" or not is_worker():
             # All workers of a machine have the same command line; one of them reports the error.
-            message = error.format_message()
-            if isinstance(error, click.MissingParameter):
-                # Click prints one choice per line.
-                message = " ".join(message.split())
-            say_error(f"{message}{hint}")
+            say_error(f"{_usage_error(error)}{hint}")
         sys.exit(error.exit_code)
     except MtkitError as error:
         if not error.reported:
@@ -101,6 +97,43 @@ def _run() -> None:
             raise  # our bug: `__main__` prints the traceback
         traceback.print_exc()
         _leave(FAULT)
+
+
+def _usage_error(error: click.ClickException) -> str:
+    """The message of an error of Click, which names the option and what to give."""
+    parameter = getattr(error, "param", None)
+    if isinstance(error, click.NoSuchOption):
+        near = f"; did you mean {error.possibilities[0]}?" if error.possibilities else ""
+        return f"{error.option_name} is not an option{near}"
+    if isinstance(error, click.BadParameter) and parameter is not None:
+        is_option = isinstance(parameter, click.Option)
+        name = parameter.opts[0] if is_option else parameter.human_readable_name
+        expected = _expected(parameter.type)
+        if isinstance(error, click.MissingParameter):
+            return f"give {name.rstrip('.')}{expected and f': {expected}'}"
+        value, _, fault = error.message.partition(" is not ")
+        if expected and fault:
+            return f"{name}: expected {expected}, not {value}"
+        return f"{name}: {error.message}"
+    message = error.format_message()
+    if isinstance(error, click.BadOptionUsage):
+        return message.replace(f"Option '{error.option_name}'", error.option_name)
+    return message
+
+
+def _expected(kind: click.ParamType) -> str:
+    """What a value of this type must be; empty if it may be any text."""
+    if isinstance(kind, click.Choice):
+        return " or ".join(filter(None, (", ".join(kind.choices[:-1]), kind.choices[-1])))
+    if not isinstance(kind, click.types.IntParamType | click.types.FloatParamType):
+        return ""
+    limits = []
+    if (least := getattr(kind, "min", None)) is not None:
+        limits.append(f"above {least}" if kind.min_open else f"of at least {least}")
+    if (most := getattr(kind, "max", None)) is not None:
+        limits.append(f"at most {most}")
+    noun = "a whole number" if isinstance(kind, click.types.IntParamType) else "a number"
+    return f"{noun} {' and '.join(limits)}".strip()
 
 
 def _file_error(error: Exception) -> str:

@@ -40,7 +40,7 @@ class _GivenPath(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
-            self.fail("it is empty", param, ctx)
+            self.fail("is empty; give a path", param, ctx)
         return super().convert(value, param, ctx)
 
 

@@ -270,14 +270,26 @@ def test_the_version_is_that_of_the_installed_package(place: Place):
     [
         (["tranlsate"], "tranlsate"),
         (["train"], "--config"),
-        (["train", "--config", "demo", "--device", "tpu"], "tpu"),
-        (["translate", "--beam-size", "0"], "0"),
-        (["translate", "--beams", "4"], "--beams"),
+        (
+            ["train", "--config", "x", "--device", "tpu"],
+            "--device: expected auto, cpu or cuda, not",
+        ),
+        (["translate", "--beam-size", "0"], "--beam-size: expected a whole number of at least 1,"),
+        (
+            ["translate", "--top-p", "x"],
+            "--top-p: expected a number above 0 and at most 1, not 'x'",
+        ),
+        (["translate", "--length-penalty", "x"], "--length-penalty: expected a number, not 'x' ("),
+        (["translate", "--reject-findings", "x"], "--reject-findings: 'x' is none of loop,"),
+        (["translate", "--beams", "4"], "--beams is not an option; did you mean --beam-size?"),
+        (["translate", "--beam-size"], "--beam-size requires an argument"),
+        (["align", "one.en"], "give TGT (see mtkit align --help)"),
+        (["export", "run", "out"], "give --format: ctranslate2, huggingface, "),
         *(
-            ([*command.split(), "--workers", "100000"], "--workers': 100000 is not in the range")
+            ([*command.split(), "--workers", "100000"], "at least 1 and at most 1024, not 100000 (")
             for command in ("translate", "serve", "score", "check one two", "prepare demo-en-de")
         ),
-        (["serve", "--timeout", "9" * 400], "is not in the range 1<=x<=86400"),
+        (["serve", "--timeout", "9" * 400], "at least 1 and at most 86400, not 9999"),
         (["score", "--metric", "rouge"], "rouge"),
         (["prepare"], "--list"),
         (["prepare", "../escaped"], "../escaped"),
@@ -287,9 +299,9 @@ def test_the_version_is_that_of_the_installed_package(place: Place):
         (["prepare", "demo-en-de", "--vocab-size", "-5"], "-5"),
         (["score", "--reference", "ref.txt"], "HYP"),
         (["score", "hyp.txt"], "--reference"),
-        (["train", "--config", ""], "'--config': it is empty"),
-        (["translate", "--run", ""], "'--run': it is empty"),
-        (["import", "", "out"], "'SOURCE': it is empty"),
+        (["train", "--config", ""], "--config: is empty; give a path"),
+        (["translate", "--run", ""], "--run: is empty"),
+        (["import", "", "out"], "SOURCE: is empty"),
     ],
 )
 def test_wrong_usage_is_one_line_with_status_2(arguments: list[str], word: str, place: Place):

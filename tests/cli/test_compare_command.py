@@ -170,7 +170,7 @@ def test_a_run_is_checked_with_what_its_decoder_knows(trained: Place):
         (["first.de", *OUTPUT], "files of translations require --reference, --test-set or --src"),
         (["first.de", *FILES[:2], *QUICK, *OUTPUT], "--metric requires --reference"),
         (["short.de", *FILES[:2], *OUTPUT], "and the source has 3"),
-        (["first.de", "--reference", "test.de"], "Missing option '--output'"),
+        (["first.de", "--reference", "test.de"], "give --output"),
         (["nowhere", *OUTPUT], "nowhere: does not exist; give a run folder or a file"),
         (["first.de", "first.de", *FILES, *OUTPUT], "give each system once"),
         (["first.de", *FILES, "--split", "valid", *OUTPUT], "--split requires a RUN"),
