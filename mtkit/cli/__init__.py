@@ -13,6 +13,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from typing import Any
 
 import click
 
@@ -121,7 +122,7 @@ def _usage_error(error: click.ClickException) -> str:
     return message
 
 
-def _expected(kind: click.ParamType) -> str:
+def _expected(kind: click.ParamType[Any]) -> str:
     """What a value of this type must be; empty if it may be any text."""
     if isinstance(kind, click.Choice):
         return " or ".join(filter(None, (", ".join(kind.choices[:-1]), kind.choices[-1])))
@@ -129,7 +130,8 @@ def _expected(kind: click.ParamType) -> str:
         return ""
     limits = []
     if (least := getattr(kind, "min", None)) is not None:
-        limits.append(f"above {least}" if kind.min_open else f"of at least {least}")
+        is_open = getattr(kind, "min_open", False)
+        limits.append(f"above {least}" if is_open else f"of at least {least}")
     if (most := getattr(kind, "max", None)) is not None:
         limits.append(f"at most {most}")
     noun = "a whole number" if isinstance(kind, click.types.IntParamType) else "a number"

@@ -115,7 +115,7 @@ def compare(
     given |= {f"--reference {path}": path for path in references}
     check_output(output, {"--src": src_path, **given})
     from mtkit.check import comparison_page
-    from mtkit.score import note_tokenised
+    from mtkit.score import note_tokenised, note_unspaced
 
     runs = {path: shared.open_run(path) for path in paths if path not in files}
     for run in runs.values():
@@ -128,6 +128,8 @@ def compare(
     systems = _systems(paths, runs, given_lines, text, options, has_directions=has_directions)
     if not text.src:
         log.info("the lines were not checked, because there is no --src")
+    if {"bleu", "ter"} & {*metrics} and text.references:
+        note_unspaced(text.references[0])
     if "bleu" in metrics and text.references:
         for system in systems:
             note_tokenised(system.name, system.translations)

@@ -168,7 +168,8 @@ def _score_files(
     )
     is_paper = scores.protocol == "paper"
     if not (is_paper and choice.tgt_lang):
-        shared.refuse_given(["tgt_lang"], "requires --protocol paper, and a language code")
+        why = "requires --protocol paper: no other score of HYP depends on the language"
+        shared.refuse_given(["tgt_lang"], why)
     if choice.test_set is not None:
         shared.refuse_given(["references"], "cannot be combined with --test-set")
     elif not references and (scores.metrics or is_paper or not scores.segment_scores):
@@ -183,6 +184,9 @@ def _score_files(
     _check(scores, text.tgt_lang)
     systems = [System(str(path), list(shared.lines_of(path, keeps_mark=True))) for path in paths]
     text.references.extend(list(shared.lines_of(path, keeps_mark=True)) for path in references)
+    for file, lines in [*systems, *zip(names, text.references, strict=True)]:
+        if lines and not any(map(str.strip, lines)):
+            log.warning("%s: all lines are blank", shared.name_of(Path(file)))
     for path, (_, lines) in zip(paths, systems, strict=True):
         for name, reference in zip(names, text.references, strict=True):
             refuse_unequal(shared.name_of(path), lines, name, reference)
@@ -244,7 +248,6 @@ def _print(
 ) -> None:
     """Print the scores of each direction, or of the sentences of the only one."""
     from mtkit import score
-    from mtkit.base.text import UNSPACED_LANGUAGES, base_language
     from mtkit.cli import tables
 
     metrics: list[Metric] = [*dict.fromkeys(scores.metrics)]
@@ -256,12 +259,8 @@ def _print(
         log.info("%s", score.PAPER_NOTE)
     printed = {}
     for direction, (text, systems) in translated.items():
-        if "paper" in metrics and base_language(text.tgt_lang) in UNSPACED_LANGUAGES:
-            log.warning(
-                "the words of %s are not separated by spaces, so BLEU takes whole clauses for words"
-                " and may be 0; use --metric chrf",
-                text.tgt_lang,
-            )
+        if {"bleu", "paper", "ter"} & {*metrics}:
+            score.note_unspaced(text.references[0])
         if "bleu" in metrics:
             for system in systems:
                 score.note_tokenised(*system)

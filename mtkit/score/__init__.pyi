@@ -13,6 +13,7 @@ from .scores import (
     first_shift as first_shift,
     mutual_chrf as mutual_chrf,
     note_tokenised as note_tokenised,
+    note_unspaced as note_unspaced,
     refuse_unequal as refuse_unequal,
     score as score,
     sentence_chrf as sentence_chrf,

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, get_args
 import numpy as np
 
 from mtkit.base.errors import MtkitError
-from mtkit.base.text import base_language
+from mtkit.base.text import UNSPACED, base_language
 
 log = logging.getLogger(__name__)
 
@@ -407,6 +407,17 @@ def note_tokenised(name: str, lines: Sequence[str]) -> None:
     if count >= _TOKENISED_LINES:
         log.warning(
             "%s looks tokenised: %d lines end in ' .'; BLEU is for detokenised text", name, count
+        )
+
+
+def note_unspaced(lines: Sequence[str]) -> None:
+    """Warn of references whose words have no spaces between them, by their first lines."""
+    text = "".join(lines[:_TOKENISED_LINES])
+    # Tibetan has marks between syllables.
+    if 2 * len(re.findall(f"[{UNSPACED}\u0f00-\u0fff]", text)) > sum(map(str.isalpha, text)):
+        log.warning(
+            "the words of the references are not separated by spaces, so BLEU and TER take whole "
+            "clauses for words, and BLEU may be 0; chrF is for such text"
         )
 
 

@@ -20,7 +20,7 @@ from mtkit.config import Config, TrainConfig
 from mtkit.data import IntArray, PreparedData, SentencePairs, also_split
 from mtkit.model import Transformer
 from mtkit.parsing import make_task
-from mtkit.score import note_tokenised
+from mtkit.score import note_tokenised, note_unspaced
 from mtkit.tokenizer import Vocabularies
 from mtkit.train.diagnostics import is_flat
 from mtkit.train.distributed import Workers
@@ -152,6 +152,7 @@ class Validator:
             for valid in self._sets:
                 of = f" {valid.name}" if valid.name else ""
                 note_tokenised(f"the validation text{of}", valid.tgt)
+                note_unspaced(valid.tgt)
         self._task = make_task(self.data.task, self.vocabularies.tgt, tokenized=True)
         # Greedy, because training should not wait for a beam; `mtkit score` uses one.
         greedy, longest = self.config.decode.greedy(), self.config.model.max_tokens

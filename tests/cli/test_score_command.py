@@ -544,13 +544,33 @@ def test_the_score_without_near_duplicates_is_said(trained: Place, monkeypatch: 
     assert "nearly the same" not in trained.mtkit("score", "--device", "cpu").err
 
 
-@pytest.mark.parametrize("language", ["zh", "zho_Hant", "ja", "jpn", "th", "khm_Khmr", "yue"])
-def test_the_papers_bleu_of_words_without_spaces_is_a_warning(place: Place, language: str):
-    place.write("hyp.txt", "人人生而自由\n")
-    command = ["score", "hyp.txt", "--reference", "hyp.txt", "--protocol", "paper", "--tgt-lang"]
-    said = f"the words of {language} are not separated by spaces"
-    assert said in place.mtkit(*command, language).err
-    assert "separated by spaces" not in place.mtkit(*command, "ko").err
+@pytest.mark.parametrize(
+    ("line", "is_unspaced"),
+    [
+        *(("人人生而自由，在尊严和权利上一律平等。", True), ("มนุษย์ทั้งหลายเกิดมามีอิสระ", True)),
+        *(("すべての人間は、生まれながらにして自由", True), ("འགྲོ་བ་མིའི་རིགས་རྒྱུད", True)),
+        *(
+            ("모든 인간은 태어날 때부터 자유로우며", False),
+            ("All human beings (人) are born free", False),
+        ),
+        *(("1234 , 5678 !", False), ("सभी मनुष्य स्वतन्त्र हैं", False)),
+    ],
+)
+def test_bleu_of_words_without_spaces_is_a_warning(place: Place, line: str, is_unspaced: bool):
+    place.write("hyp.txt", f"{line}\n")
+    command = ["score", "hyp.txt", "--reference", "hyp.txt", "--no-interval"]
+    for metric in ([], ["--metric", "ter"], ["--protocol", "paper", "--tgt-lang", "en"]):
+        said = place.mtkit(*command, *metric).err
+        assert ("are not separated by spaces" in said) == is_unspaced
+    assert "separated by spaces" not in place.mtkit(*command, "--metric", "chrf").err
+
+
+def test_files_of_blank_lines_only_are_named(place: Place):
+    for name, text in {"blank": "\n \n", "hyp": "a b\n\n"}.items():
+        place.write(name, text)
+    said = place.mtkit("score", "blank", "hyp", "--reference", "blank", "--no-interval").err
+    assert said.count("warning: blank: all lines are blank") == 2
+    assert "hyp" not in said
 
 
 @pytest.mark.parametrize("ending", ["docx", "srt", "vtt", "po", "pdf", "md", "srt.gz"])
