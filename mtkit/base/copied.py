@@ -83,6 +83,10 @@ _CODES = r"""\b(?:[\da-fA-F]{8}(?:-[\da-fA-F]{4}){3}-[\da-fA-F]{12}     # RFC 95
     | \d{4}-\d\d-\d\dT\d\d:[\d:.,]+(?:Z|[+-]\d\d:?\d\d)?         # times, ISO 8601
     | (?=[a-f]*\d)[\da-f]{32,})(?!\w)                            # checksums
     | \#(?=[a-fA-F]*\d)(?:[\da-fA-F]{3}){1,2}(?!\w)              # colours"""
+# What stands at a placeholder without a space and is no word: digits and single letters.
+_CHARACTER = r"(?:\d|(?<![^\W\d_])[^\W\d_](?![^\W\d_]))"
+_GLUED_BEFORE = re.compile(rf"(?<![^\W_])(?:{_CHARACTER}[-+/.:=_]*)+\Z")
+_GLUED_BEHIND = re.compile(rf"(?:[-+/.:=_]*{_CHARACTER})+(?![^\W_])")
 # What stands beside the signs of some of them.
 _NAME_BEHIND = re.compile(r"\.(?:[^\W\d]\w|\d[^\W\d])")
 _WORD_BEHIND = re.compile(r":(?://|[A-Za-z_])|\$[A-Za-z_(]|/(?<![^\s~.(\"'„“‘«=]/)[\w.]")
@@ -113,6 +117,19 @@ def copied_parts(texts: Iterable[str]) -> Counter[str]:
         for text in filter(may_have_copied_parts, texts)
         for match in copied().finditer(text)
     )
+
+
+def glued(match: re.Match[str], first: int, last: int) -> tuple[int, int]:
+    """The place of a match of `copied`, with what is no word beside it: 4-{x}, {x}-b.
+
+    It is between two places of the text, and not more than 20 characters longer at a side.
+    """
+    start, end = match.span()
+    if match[0][0] not in "%{$#@":
+        return start, end
+    before = _GLUED_BEFORE.search(match.string, max(first, start - 20), start)
+    behind = _GLUED_BEHIND.match(match.string, end, min(last, end + 20))
+    return before.start() if before else start, behind.end() if behind else end
 
 
 def has_letters(text: str) -> bool:

@@ -74,6 +74,12 @@ def test_placeholders_are_put_where_the_alignment_says():
     ]  # fmt: skip
 
 
+def test_digits_and_single_letters_at_a_placeholder_stay_there():
+    fake = FakeTranslator(word=lambda word: word if word.isalpha() else "")
+    lines = ["go 4-${x} now", "%s-x is", "see {0}x now", "is n={n}/2 now", "{h}:{m} is"]
+    assert translated(lines, fake) == lines
+
+
 def test_only_the_lines_that_lost_something_are_translated_again():
     fake = FakeTranslator(word=lambda word: word.replace("{x}", "y"))
     lines = ["one two", "one {y}", "one {x} two", "50 % &amp; <b>", " {x} one ", ""]

@@ -22,14 +22,14 @@ from __future__ import annotations
 
 import logging
 import re
-from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from mtkit.base.character_references import unescape
-from mtkit.base.copied import copied_parts, may_have_copied_parts
+from mtkit.base.copied import may_have_copied_parts
 from mtkit.translate.doubts import IncompleteTranslations, place_of
+from mtkit.translate.html.markup_marks import marked
 from mtkit.translate.html.markup_placing import with_markup
 from mtkit.translate.html.markup_reading import HTML, Item, MarkupRules, Reader, without_cdata
 from mtkit.translate.html.markup_segments import Segment, escaped, parts_of, placeholders_of
@@ -178,6 +178,7 @@ def markup_steps(
                 doubts.copied += 1
     segments = [part for part in parts if isinstance(part, Segment)]
     given = list(segments)
+    segments = list(map(marked, segments))
 
     def translated(wanted: Sequence[int]) -> Generator[Window, Any, list[Translation]]:
         if not wanted:
@@ -188,15 +189,14 @@ def markup_steps(
 
     placeholders = [segment.placeholders() for segment in segments]
     # The words of a placeholder with spaces would be translated one by one.
-    spaced = [i for i, marks in enumerate(placeholders) if any(" " in match[0] for match in marks)]
+    spaced = [i for i, marks in enumerate(placeholders) if any(" " in raw for raw, _ in marks)]
     for i in spaced:
         segments[i] = segments[i].without_placeholders()
     translations = yield from translated(range(len(segments)))
     again = [
         i
-        for i, marks in enumerate(placeholders)
-        if i not in spaced
-        and Counter(match[0] for match in marks) != copied_parts([translations[i].text])
+        for i in range(len(segments))
+        if i not in spaced and not segments[i].is_in(translations[i].text)
     ]
     for i in again:
         segments[i] = segments[i].without_placeholders()
@@ -330,5 +330,5 @@ def _segment(text: str, number: int) -> Segment:
 
 def _is_complete(text: str, translation: str) -> bool:
     """Whether a translation has the same placeholders as a text, or the text has none."""
-    wanted = copied_parts([text])
-    return not wanted or wanted == copied_parts([translation])
+    segment = Segment(text, [], text, 0)
+    return not segment.placeholders() or segment.is_in(translation)

@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from mtkit.base.copied import copied, may_have_copied_parts
-from mtkit.translate.html.markup_segments import Node, Segment, escaped
+from mtkit.translate.html.markup_segments import Node, Segment, escaped, literal_place
 from mtkit.translate.requests import Part, Range, Translation
 
 if TYPE_CHECKING:
@@ -123,8 +123,10 @@ class _Placer:
         where = self._places(nodes, tgt)
         elements = sorted(where.values())
         # Many tags can be at one place.
-        point = cache(lambda start: self._point(start, tgt, elements))
-        places = [where.get(i) or (point(node.start),) * 2 for i, node in enumerate(nodes)]
+        point = cache(lambda start, is_mark: self._point(start, is_mark, tgt, elements))
+        places = [
+            where.get(i) or (point(node.start, node.is_mark),) * 2 for i, node in enumerate(nodes)
+        ]
         out, cursor, last = [], tgt[0], ""
         for (start, end), number in sorted(zip(places, range(len(nodes)), strict=True)):
             node = nodes[number]
@@ -138,7 +140,8 @@ class _Placer:
                 out.append(self._spaced(node, last, self.target[start : min(start + 1, tgt[1])]))
                 last = out[-1][-1]
             else:
-                out.append(node.open)
+                out.append(node.raw(self.source))
+                last = self.target[end - 1 : end] if start < end else last
             cursor = end
         out.append(self._text(cursor, tgt[1]))
         return "".join(out)
@@ -172,6 +175,12 @@ class _Placer:
             end = min(self._tgt_words.ends[words[1]], areas[number][1][1])
             where[number] = self._trimmed(left.pop(number), (start, end))
 
+        for number, node in enumerate(nodes):
+            if node.is_literal:
+                start = literal_place(node, self.source, self.target) or 0
+                where[number] = start, start + node.end - node.start
+                for word in self._tgt_words.inside(where[number]):
+                    taken[word] = 1
         for links in (self._best, self._linked):
             for number, node in list(left.items()):
                 if words := self._run(node, areas[number], taken, links):
@@ -185,7 +194,7 @@ class _Placer:
                 put(number, words)
         others = sorted(where.values())
         for number, node in left.items():
-            at = self._point(node.start, tgt, others)
+            at = self._point(node.start, False, tgt, others)
             where[number] = at, at
         return where
 
@@ -210,12 +219,14 @@ class _Placer:
         is_all = own == self._src_cores.inside(src) and len(words) > 0
         if is_all and 1 not in taken[words.start : words.stop]:
             return words[0], words[-1]
-        linked = sorted({j for i in own for j in links.get(i, ()) if j in words})
+        linked = [j for i in own for j in links.get(i, ()) if j in words and not taken[j]]
+        is_cased = self.source[node.start : node.end].lower().islower()
+        if is_cased and len(own) == 1 and self._is_in_word(node):
+            # Several words do not translate a part of one, if there are spaces between words.
+            del linked[1:]
         best, run = 0, None
         total = first = previous = -1
-        for j in linked:
-            if taken[j]:
-                continue
+        for j in sorted(set(linked)):
             if total > 0 and 1 not in taken[previous:j]:
                 total -= self._before[j] - self._before[previous + 1]
             else:
@@ -281,18 +292,22 @@ class _Placer:
             start += first - before
         return (start, end) if start < end else place
 
-    def _point(self, start: int, tgt: Range, elements: Sequence[Range]) -> int:
+    def _point(self, start: int, is_mark: bool, tgt: Range, elements: Sequence[Range]) -> int:
         """The place in the translation of something between characters of the source."""
-        place = self._near(start, self._area(start, start, tgt))
+        place = self._near(start, self._area(start, start, tgt), is_mark=is_mark)
         at = bisect_right(elements, (place, len(self.target))) - 1
         if at >= 0 and place < elements[at][1]:
             # Elements beside it stay whole.
             left, right = elements[at]
-            return left if place - left <= right - place else right
+            is_left = place - left <= right - place and not (is_mark and left < place)
+            return left if is_left else right
         return place
 
-    def _near(self, position: int, area: Part) -> int:
-        """A place beside the translation of the word before or behind a position."""
+    def _near(self, position: int, area: Part, *, is_mark: bool = False) -> int:
+        """A place beside the translation of the word before or behind a position.
+
+        A mark behind a word is there, or at the end of the area.
+        """
         src, tgt = area
         if position <= src[0] or position >= src[1]:
             return tgt[0] if position <= src[0] else tgt[1]
@@ -310,13 +325,16 @@ class _Placer:
         )
         if is_behind_word and (is_before_sign or not is_before_word):
             options.reverse()
+        if is_mark := is_mark and is_behind_word:
+            options = [(i, 1) for i in before]
+            is_before_sign = not _is_sign(self._src_letters[position - 1])
         words = self._tgt_words.inside(tgt)
         word_starts, _ = sides = self._tgt_words.starts, self._tgt_words.ends
         for word, side in options:
             # The part may end inside of a word, before its punctuation.
             places = [
                 min(max(sides[side][j], tgt[0]), tgt[1])
-                for j in self._best.get(word, ())
+                for j in self._best.get(word) or (self._linked.get(word, [])[:1] if is_mark else [])
                 if j in words
             ]
             if places:
@@ -324,6 +342,8 @@ class _Placer:
                 while side and is_before_sign and _is_sign(self._tgt_letters[place - 1 : place]):
                     place -= 1
                 return max(place, tgt[0])
+        if is_mark:
+            return tgt[1]
         # As far along as in the source, between two words.
         wanted = tgt[0] + (tgt[1] - tgt[0]) * (position - src[0]) / (src[1] - src[0])
         at = bisect_left(word_starts, wanted, words.start, words.stop)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 
 from mtkit.base.character_references import unescape
-from mtkit.base.copied import copied, copied_parts, has_language, may_have_copied_parts
+from mtkit.base.copied import copied, copied_parts, glued, has_language, may_have_copied_parts
 from mtkit.translate.html.markup_reading import Item, Reader
 from mtkit.translate.requests import Range
 
@@ -28,12 +28,15 @@ _WRAPPED = re.compile(r"(?<![ \t\r\f])[ \t\r\f]*+\n\s*+")
 class Node:
     """An element of a segment, or something at one place: an empty element, a comment, a lone tag.
 
+    Without tags it is a literal: text, perhaps with nodes, that is copied.
+
     Attributes:
         open, close: the tags as they were written; `close` is empty for what is at one place.
         start, end: the characters of the segment's text that it surrounds.
         children: the nodes inside, in order.
         is_shown: whether it is at one place, and readers see it there, such as an image or an
             element without text. The spaces around it stay.
+        is_mark: whether it belongs to the word that it is at.
         around: the characters before and after it in the source; None if they are not known yet.
     """
 
@@ -43,12 +46,18 @@ class Node:
     close: str = ""
     children: list[Node] = field(default_factory=list)
     is_shown: bool = False
+    is_mark: bool = False
     around: tuple[str, str] | None = None
 
     @property
     def is_element(self) -> bool:
         """Whether it surrounds text."""
         return bool(self.close) and not self.is_shown
+
+    @property
+    def is_literal(self) -> bool:
+        """Whether it is text that is copied."""
+        return not self.open
 
     def moved(self, text: str, place: Callable[[int], int]) -> Node:
         """The same node in another text than this one, with other places."""
@@ -96,35 +105,62 @@ class Segment:
         """Whether there is nothing to translate; a model would invent words for it."""
         return not has_language(self.text)
 
-    def placeholders(self) -> list[re.Match[str]]:
-        """The placeholders and addresses in the text."""
+    def placeholders(self) -> list[tuple[str, Range]]:
+        """The placeholders and addresses in the text, and where they are with what is at them."""
         if not may_have_copied_parts(self.text):
             return []
         # A tag inside of it would make it another one.
         edges = sorted({0, len(self.text), *_edges(self.nodes)})
-        return [
-            match
-            for start, end in pairwise(edges)
-            for match in copied().finditer(self.text, start, end)
-        ]
+        found: list[tuple[str, Range]] = []
+        for start, end in pairwise(edges):
+            for match in copied().finditer(self.text, start, end):
+                place = glued(match, max(start, found[-1][1][1] if found else 0), end)
+                found.append((match[0], place))
+        return found
+
+    def is_in(self, translation: str) -> bool:
+        """Whether a translation has the placeholders and the literals, and no others."""
+        found = self.placeholders()
+        literals = filter(lambda node: node.is_literal, self.nodes)
+        return (
+            Counter(raw for raw, _ in found) == copied_parts([translation])
+            and all(self.text[start:end] in translation for _, (start, end) in found)
+            and None not in (literal_place(node, self.text, translation) for node in literals)
+        )
 
     def without_placeholders(self) -> Segment:
-        """The same segment with its placeholders as nodes, and not in its text."""
-        points, cuts = [], []
-        spans: list[Range] = []
+        """The same segment with its placeholders and literals as nodes, and not in its text."""
+        literals: list[Node] = []
         edges = set(_edges(self.nodes))
-        for start, end in (match.span() for match in self.placeholders()):
-            # Those without anything between them are one.
-            is_next = spans and spans[-1][1] == start and start not in edges
-            spans.append((spans.pop()[0] if is_next else start, end))
-        for start, end in spans:
-            around = before, behind = beside(self.text, start, end)
-            raw = self.text[start:end]
+        for _, (start, end) in self.placeholders():
+            # Those with at most signs between them are one.
+            last = literals[-1].end if literals else 0
+            is_next = literals and edges.isdisjoint(range(min(last, start), start + 1))
+            is_next = is_next and not self.text[last:start].strip("-+/.:=_")
+            literals.append(Node("", literals.pop().start if is_next else start, end))
+        return replace(self, nodes=with_literals(self.nodes, literals)).without_literals()
+
+    def without_literals(self, *, keeps_symbols: bool = False) -> Segment:
+        """The same segment with its literals as points, perhaps without outermost symbols."""
+        cuts: list[tuple[int, int, str]] = []
+
+        def point(node: Node, *, is_kept: bool = False) -> Node:
+            if not node.is_literal:
+                return replace(node, children=list(map(point, node.children)))
+            # A space of it could become a line end.
+            if is_kept and not node.is_mark and " " not in self.text[node.start : node.end]:
+                return node
+            around = before, behind = beside(self.text, node.start, node.end)
             # The sign of &Open is a part of its word.
-            is_glued = behind.isalnum() and not (before.isspace() or before == "" or raw == "&")
-            cuts.append((start, end, " " if is_glued else ""))
-            points.append(Node(escaped(raw), start, start, is_shown=True, around=around))
-        other = replace(self, nodes=_with_points(self.nodes, points))
+            is_sign = self.text[node.start : node.end] == "&"
+            is_glued = behind.isalnum() and not (before.isspace() or before == "" or is_sign)
+            cuts.append((node.start, node.end, " " if is_glued else ""))
+            raw, is_shown = node.raw(self.text), not node.is_mark
+            return replace(
+                node, open=raw, end=node.start, is_shown=is_shown, children=[], around=around
+            )
+
+        other = replace(self, nodes=[point(node, is_kept=keeps_symbols) for node in self.nodes])
         other.cut(cuts)
         other.strip()
         return other
@@ -173,7 +209,7 @@ class Segment:
             elif tail.start >= end:
                 after += escaped(text[tail.end : last]), tail.raw(text)
                 last = left.pop().start
-            elif head is tail and head.start <= start and head.end >= end:
+            elif head is tail and head.start <= start and head.end >= end and head.close:
                 before += escaped(text[first : head.start]), head.open
                 after += escaped(text[head.end : last]), head.close
                 first, last, left = head.start, head.end, deque(head.children)
@@ -295,20 +331,35 @@ def _mark_shown(nodes: Iterable[Node], text: str) -> None:
             _mark_shown(node.children, text)
 
 
-def _with_points(nodes: Sequence[Node], points: Sequence[Node]) -> list[Node]:
-    """The nodes with points, in order; each in the innermost element around its place."""
+def with_literals(nodes: Sequence[Node], literals: Sequence[Node]) -> list[Node]:
+    """The nodes with literals, in order: each in the innermost element, with the nodes in it."""
     merged: list[Node] = []
-    left = deque(points)
+    left = deque(literals)
     for node in nodes:
-        while left and left[0].start < node.start:
+        while left and left[0].start < node.start and left[0].end <= node.start:
             merged.append(left.popleft())
+        if left and left[0].start <= node.start < left[0].end >= node.end > left[0].start:
+            left[0].children.append(node)
+            continue
         inside = []
         while left and node.close and node.start <= left[0].start < node.end:
             inside.append(left.popleft())
         if inside:
-            node = replace(node, children=_with_points(node.children, inside))
+            node = replace(node, children=with_literals(node.children, inside))
         merged.append(node)
     return [*merged, *left]
+
+
+def literal_place(literal: Node, source: str, target: str) -> int | None:
+    """Where the text of a literal is in the translation; None if it is not there as often."""
+    word = re.escape(source[literal.start : literal.end])
+    places, others = (
+        [match.start() for match in re.finditer(rf"(?<!\w){word}(?!\w)", text)]
+        for text in (source, target)
+    )
+    number = bisect_left(places, literal.start)
+    is_there = literal.start in places and len(places) == len(others)
+    return others[number] if is_there else None
 
 
 def _edges(nodes: Iterable[Node]) -> Iterator[int]:
