@@ -12,6 +12,7 @@ import re
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from gettext import c2py
@@ -113,7 +114,9 @@ class Gettext(Document):
         entries = map(_texts_of, _ENTRY.finditer(data.decode("latin-1")))
         header = next(filter(_is_header, entries), {}).get("msgstr", "")
         named = _CHARSET.search(header)
-        charset = named[0] if named and named[0] != "CHARSET" else "utf-8"
+        # A template has no charset yet.
+        self._has_charset = named is None or named[0] != "CHARSET"
+        charset = named[0] if named and self._has_charset else "utf-8"
         try:
             "".encode(charset)
         except (LookupError, UnicodeError):
@@ -175,14 +178,15 @@ class Gettext(Document):
             if doubts or is_changed:
                 start = match.start() - sum(map(len, entry.comments))
                 edits.append((start, match.start(), "".join([*new, *comments])))
-        try:
-            return self._file.edited(edits)
-        except UnicodeEncodeError:
-            header = next(entry.match for entry in self._read() if _is_header(entry.texts))
-            charset = _CHARSET.search(self._file.text, header.start("target"))
-            assert charset is not None
+        if self._has_charset or not edits:
+            with suppress(UnicodeEncodeError):
+                return self._file.edited(edits)
+        header = next(entry.match for entry in self._read() if _is_header(entry.texts))
+        charset = _CHARSET.search(self._file.text, header.start("target"))
+        assert charset is not None
+        if self._has_charset:
             self.write_notes = [f"the file is UTF-8 now: {charset[0]} lacks characters of it"]
-            return self._file.edited([*edits, (*charset.span(), "UTF-8")], "utf-8")
+        return self._file.edited([*edits, (*charset.span(), "UTF-8")], "utf-8")
 
     def _read(self) -> Iterator[_Entry]:
         """The entries, with the header and without those that are obsolete."""

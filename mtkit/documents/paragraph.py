@@ -188,10 +188,13 @@ class Paragraph:
         spaces = (node.get(XML_SPACE) for node in chain([holder], holder.iterancestors()))
         # Where line ends count, they are breaks.
         separator = "\n" if next(filter(None, spaces), "") == "preserve" else ""
-        yield from cut(holder.text, separator)
+        yield from self._texts(holder.text or "", separator)
         for child in holder:
             yield from self._child(child)
-            yield from cut(child.tail, separator)
+            yield from self._texts(child.tail or "", separator)
+
+    def _texts(self, text: str, separator: str) -> Iterable[Piece]:
+        return cut(text, separator)
 
     def _child(self, child: Element) -> Iterator[Piece]:
         kind = self.kind(child)
@@ -237,7 +240,10 @@ class Paragraph:
             texts = [piece.element.text or "" for piece in begin if piece.element is not None]
             if not self.written.match("".join(texts)):
                 return [Piece("shown", parts=_leaves([*begin, *inside, end]))]
-            opened, closed = Piece("open", parts=_leaves(begin)), Piece("close", parts=[end])
+            opened, closed = (
+                Piece("open", parts=_leaves(begin)),
+                Piece("close", parts=_leaves([end])),
+            )
         opened.end = closed
         opened.is_break = closed.is_break = any(piece.is_break for piece in inside)
         pieces = [opened, *inside, closed]

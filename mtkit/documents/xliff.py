@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from lxml import etree
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.language_id import is_same_language
-from mtkit.documents.paragraph import Element, Paragraph, by_name, local_name, xml_text
+from mtkit.documents.paragraph import (
+    Element,
+    Paragraph,
+    Piece,
+    by_name,
+    cut,
+    local_name,
+    xml_text,
+)
 from mtkit.documents.xml import Doubt, XmlDocument
 from mtkit.documents.zipped import Package
 
+_TAG = re.compile(r"<(/?)([a-zA-Z][\w:.-]*)(?:\s[^<>]*|/)?>")
 # States of a translation that say that it is none yet, in 1.2 and 2.0.
 _UNTRANSLATED = {"new", "needs-translation", "needs-l10n", "initial"}
 # What is said of each new translation, in the place of what was said of another one.
@@ -35,6 +45,16 @@ class Unit(Paragraph):
         states = {node.get("state") for node in (element, self.target) if node is not None}
         self.is_translated = old != "" and not states & _UNTRANSLATED
         self.is_replaced = old not in ("", self.element.xpath("string()").strip())
+
+    def _texts(self, text: str, separator: str) -> Iterator[Piece]:
+        """Cut a text also at tags that are written as text, as of HTML in another format."""
+        at = 0
+        for tag in _TAG.finditer(text):
+            yield from cut(text[at : tag.start()], separator)
+            kind, name = ("end" if tag[1] else "begin"), f"{tag[1]}<{tag[2]}"
+            yield Piece(kind, parts=[Piece("text", text=tag[0])], pair=name)
+            at = tag.end()
+        yield from cut(text[at:], separator)
 
     def render(self) -> None:
         """Make the source the translation, and put a copy of it in its place."""

@@ -262,6 +262,14 @@ def test_long_strings_are_wrapped_if_those_of_the_file_are():
     assert filled(po(long), "x " * 80).endswith(f'\nmsgstr "{"x " * 80}"\n')
 
 
+def test_a_template_without_a_charset_becomes_utf_8():
+    data = po('\nmsgid "One"\nmsgstr ""\n', charset="CHARSET").encode()
+    read = open_document("x.pot", data)
+    assert read.write(["ä"]).decode() == po('\nmsgid "One"\nmsgstr "ä"\n', charset="UTF-8")
+    assert read.write([None]) == data
+    assert not read.write_notes
+
+
 def test_the_charset_of_the_header_is_kept_if_it_has_the_characters():
     data = po('\nmsgid "One"\nmsgstr ""\nmsgid "Ü"\nmsgstr "é"\n', charset="ISO-8859-1")
     read = open_document("x.po", data.encode("latin-1"))

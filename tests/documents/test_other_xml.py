@@ -163,6 +163,10 @@ def after(data: bytes, *lines: str | None, **marks: str) -> str:
         (unit('a <bpt id="1">&lt;b></bpt>b<ept id="1">&lt;/b></ept> c'), ["a <g1>b</g1> c"]),
         (unit('a <bpt id="1"/>b<bpt id="2"/>c<ept id="1"/>d<ept id="2"/> e'),
          ["a <g1>b<x2/>c</g1>d<x3/> e"]),
+        (unit("a &lt;b class='x'>b&lt;/b> c&lt;br/>d &lt;i> 1 &lt; 2"),
+         ["a <g1>b</g1> c<x2/>d <x3/> 1 &lt; 2"]),
+        (unit("<![CDATA[<p>a <b>b</b></p>]]>"), ["a <g1>b</g1>"]),
+        (unit('&lt;p>a <g id="1">b&lt;/p></g> c'), ["a <g1>b<x2/></g1> c"]),
         (unit('a <mrk mtype="protected">B</mrk> c'), ["a <x1/> c"]),
         (unit("One\n Two", attributes=' xml:space="preserve"'), ["One", "Two"]),
         (unit("One\n Two"), ["One Two"]),
@@ -186,6 +190,11 @@ def test_a_translation_of_xliff_stands_beside_its_source():
     assert new == xliff(unit(source, f"{new_target}<note>n</note>")).decode().replace(
         'source-language="en" original="a"', languages
     )
+
+
+def test_tags_that_a_text_of_xliff_writes_as_text_are_kept():
+    new = after(xliff(unit("a &lt;b>red&lt;/b> house&lt;br>")), "ein Haus, <g1>rot</g1>")
+    assert "<target>ein Haus, &lt;b&gt;rot&lt;/b&gt;&lt;br&gt;</target>" in new
 
 
 @pytest.mark.parametrize("translation", ["Eins", "One"])
