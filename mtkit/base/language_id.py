@@ -30,6 +30,11 @@ MIN_LINES = 10
 # Languages at this distance by CLDR (0 to 134) or nearer are hard to tell apart, such as Croatian
 # and Bosnian (9), Norwegian and Danish (12), Indonesian and Malay (14). Czech and Slovak have 24.
 _SIMILAR = 14
+# The distance of languages of which CLDR knows no likeness, and that of spellings that share half
+# of their letters, as all codes do that begin with the same one of two.
+_UNRELATED, _MIN_LIKENESS = 80, 0.5
+# Languages that are all named in a message; of more, the five nearest.
+_MAX_LISTED, _NEAREST = 20, 5
 # Codes that LibreTranslate and Argos Translate use internally, and the codes that clients get.
 LIBRETRANSLATE = {"pb": "pt-BR", "zh": "zh-Hans", "zt": "zh-Hant"}
 # A language, a script and a region, as in `zh-Hant-HK` and `es-419`.
@@ -73,10 +78,24 @@ def check_languages(src_lang: str | None, tgt_lang: str | None) -> None:
             continue
         check_language(option, code)
         if not is_language_tag(code):
-            meant = meant_instead(code)
-            nearest = ", ".join(nearest_codes(code, sorted(CLDR_LANGUAGES), 5))
-            advice = f"did you mean {meant}?" if meant else f"the nearest are {nearest}"
-            raise MtkitError(f"{option}: {code} is not a language code; {advice}")
+            raise MtkitError(f"{option}: {code} is not a language code{hint(code, CLDR_LANGUAGES)}")
+
+
+def hint(code: str, codes: Iterable[str]) -> str:
+    """After an error about a code: what it probably means, the nearest of others, or nothing."""
+    if meant := meant_instead(code):
+        return f"; did you mean {meant}?"
+    nearest = ", ".join(nearest_codes(code, sorted(codes), _NEAREST))
+    return nearest and f"; the nearest are {nearest}"
+
+
+def listed_languages(codes: Iterable[str], wanted: str | None = None) -> str:
+    """Languages for a message; if one was wanted, with a `hint` about it."""
+    codes = sorted(codes)
+    if len(codes) <= _MAX_LISTED:
+        return ", ".join(codes) + (hint(wanted, ()) if wanted else "")
+    advice = hint(wanted, codes) if wanted else ""
+    return f"{len(codes)} languages" + (advice or f", such as {', '.join(codes[:_NEAREST])}")
 
 
 def is_same_tag(code: str, other: str) -> bool:
@@ -119,16 +138,16 @@ def find_code(given: str, codes: Iterable[str]) -> str | None:
 
 
 def nearest_codes(given: str, codes: Iterable[str], count: int) -> list[str]:
-    """The codes that a wrong one probably means, or whose languages are nearest to its language."""
+    """The codes most like a wrong one, or whose languages are nearest to its language, if any."""
 
     def distance(code: str) -> tuple[float, float]:
         likeness = difflib.SequenceMatcher(None, given.lower(), code.lower()).ratio()
-        far = 1000
+        far = _UNRELATED if likeness <= _MIN_LIKENESS else _UNRELATED - 1
         if is_language_tag(given) and is_language_tag(code):
             far = langcodes.tag_distance(given.replace("_", "-"), code.replace("_", "-"))
         return far, -likeness
 
-    return sorted(codes, key=distance)[:count]
+    return sorted((code for code in codes if distance(code)[0] < _UNRELATED), key=distance)[:count]
 
 
 def is_same_language(code: str, other: str) -> bool:

@@ -28,9 +28,10 @@ from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.folders import check_writable, new_folder
 from mtkit.base.hub_client import quiet_client, the_hub, transport_errors
 from mtkit.base.invisible import visible
+from mtkit.base.language_id import check_languages
 from mtkit.base.memory import memory_explained
 from mtkit.base.packages import install_advice
-from mtkit.base.text import check_language, read_lines
+from mtkit.base.text import read_lines
 from mtkit.checkpoint import load_into
 from mtkit.config import KEPT_FROZEN, Config, DecodeConfig, TrainConfig
 from mtkit.convert.huggingface import MarianModel, silence_transformers
@@ -113,9 +114,7 @@ def import_model(
             import does not agree with transformers.
     """
     check_writable(out, force=force, kind="an import", place="OUT", is_kind=_is_import)
-    for option, code in (("--src-lang", src_lang), ("--tgt-lang", tgt_lang)):
-        if code is not None:
-            check_language(option, code)
+    check_languages(src_lang, tgt_lang)
     given = list(islice(read_lines(check), CHECKED_LINES)) if check is not None else None
     theirs = _read(source, revision, vocabularies)
     model = theirs.model

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import torch
 
 from mtkit.base.errors import MtkitError
-from mtkit.base.language_id import find_code, nearest_codes
+from mtkit.base.language_id import find_code, listed_languages
 from mtkit.base.sentencepiece_model import is_bpe, pieces_in, with_pieces
 from mtkit.base.text import read_lines
 from mtkit.checkpoint import Tensors
@@ -203,12 +203,15 @@ def _dropped_tags(run: Run, old: Vocabularies, languages: Sequence[str]) -> set[
     for wanted in languages:
         if (code := wanted if wanted in tags else find_code(wanted, tags)) is None:
             raise MtkitError(
-                f"--keep-language {wanted}: {run.path} does not have it; the nearest of its "
-                f"languages are {', '.join(nearest_codes(wanted, tags, 5))}"
+                f"--keep-language {wanted}: {run.path} does not have it; it has "
+                f"{listed_languages(tags, wanted)}"
             )
         kept.add(code)
     if languages and old.has_tags_on_both_sides and len(kept) < 2:
-        raise MtkitError(f"--keep-language {languages[0]}: give both languages of a direction")
+        raise MtkitError(
+            f"--keep-language: {run.path} has no direction between {', '.join(kept)}; give both "
+            "languages of one"
+        )
     return {old.src.piece(i) for code, i in tags.items() if languages and code not in kept}
 
 

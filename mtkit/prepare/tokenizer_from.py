@@ -278,7 +278,7 @@ def _added_languages(
             "multilingual model; leave it out"
         )
     if given:
-        from mtkit.base.language_id import find_code, is_same_tag, nearest_codes
+        from mtkit.base.language_id import find_code, is_same_tag, listed_languages
     for pair in given:
         new, _, wanted = pair.partition("=")
         check_language("--add-language NEW=LIKE", new)
@@ -289,8 +289,8 @@ def _added_languages(
             raise MtkitError(f"--add-language {pair}: {path} has {same[0]} already; leave it out")
         if (like := wanted if wanted in known else find_code(wanted, known)) is None:
             raise MtkitError(
-                f"--add-language {pair}: {path} has no {wanted}; the nearest of its languages are "
-                f"{', '.join(nearest_codes(wanted, known, 5))}"
+                f"--add-language {pair}: {path} has no {wanted}; it has "
+                f"{listed_languages(known, wanted)}"
             )
         languages = [code for direction in corpus.language_pairs for code in direction]
         if new not in languages:

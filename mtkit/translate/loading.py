@@ -126,21 +126,10 @@ def _languages(run: Run) -> tuple[str, str]:
     return run.manifest.data.src_lang, run.manifest.data.tgt_lang
 
 
-# Languages that are all named in a message; of more, the five nearest.
-_MAX_LISTED, _NEAREST = 20, 5
-
-
 def _listed(codes: Iterable[str], wanted: str | None = None) -> str:
-    """Languages for a message, or those of many that are nearest to a wanted one."""
-    codes = sorted(codes)
-    if len(codes) <= _MAX_LISTED:
-        return ", ".join(codes)
-    if wanted is None:
-        return f"{len(codes)} such as {', '.join(codes[:_NEAREST])}"
-    from mtkit.base.language_id import nearest_codes
+    from mtkit.base.language_id import listed_languages
 
-    nearest = ", ".join(nearest_codes(wanted, codes, _NEAREST))
-    return f"{len(codes)} others, and the nearest are {nearest}"
+    return listed_languages(codes, wanted)
 
 
 def known_code(code: str, codes: Iterable[str]) -> str:
@@ -178,7 +167,7 @@ def choose_direction(
             if wanted is not None and has and known_code(wanted, [has]) != has:
                 raise MtkitError(
                     f"{run.path}: translates {origin.src_lang} to {origin.tgt_lang}, and not "
-                    f"{side} {wanted}"
+                    f"{side} {_listed([wanted], wanted)}"
                 )
         return origin.src_lang or src_lang or "", origin.tgt_lang or tgt_lang or ""
     has_both = vocabularies.has_tags_on_both_sides

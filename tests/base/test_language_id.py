@@ -101,7 +101,10 @@ def test_codes_of_several_standards_find_each_other_and_an_unknown_one_has_near_
     # Slovak is nearest to Czech by CLDR, and where a code is wrong, letters decide.
     assert language_id.nearest_codes("cs", [*flores[:1], *flores[2:]], 1) == ["slk_Latn"]
     assert language_id.nearest_codes("eng_Lat", flores, 1) == ["eng_Latn"]
-    assert len(language_id.nearest_codes("xx", flores, 5)) == 5
+    assert language_id.nearest_codes("xx", flores, 5) == []
+    many = [*"abcdefghijklmnopqrstuvw"]
+    assert language_id.listed_languages(many, "xx") == "23 languages, such as a, b, c, d, e"
+    assert language_id.listed_languages(flores[:2], "cz").endswith("; did you mean cs (Czech)?")
 
 
 def test_what_is_not_the_code_of_a_language_is_refused_with_what_is_meant():
@@ -112,8 +115,8 @@ def test_what_is_not_the_code_of_a_language_is_refused_with_what_is_meant():
         ("Deutsch", "did you mean de (German)?"),
         ("cz_Latn", "did you mean cs (Czech)?"),
         ("eng_Abcd", "did you mean eng (English)?"),
-        ("foo", "the nearest are fo, "),
-        ("xyz_Abcd", "the nearest are "),
+        ("foo", "the nearest are fo"),
+        ("xyz_Abcd", "xyz_Abcd is not a language code"),
         ("", "'' is not a language code"),
         ("e n", "'e n' is not a language code"),
     ):

@@ -192,13 +192,16 @@ HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
     "another format": ({"format": "huggingface"}, "requires --format safetensors"),
     "argos": ({"format": "argos"}, "requires --format safetensors"),
     "a language alone": ({"keep_text": [], "keep_languages": ["de"]}, "requires --keep-text FILE"),
-    "an unknown language": ({"keep_languages": ["xx"]}, "does not have it; the nearest of its"),
-    "an empty language": ({"keep_languages": [""]}, "does not have it; the nearest of its"),
+    "an unknown language": ({"keep_languages": ["xx"]}, "does not have it; it has de, en"),
+    "an empty language": ({"keep_languages": [""]}, "does not have it; it has de, en"),
     "one language of a direction": (
         {"keep_languages": ["de"]},
-        "give both languages of a direction",
+        "has no direction between de; give both languages of one",
     ),
-    "one language twice": ({"keep_languages": ["de", "de"]}, "give both languages of a direction"),
+    "one language twice": (
+        {"keep_languages": ["de", "de"]},
+        "has no direction between de; give both languages of one",
+    ),
 }
 
 
