@@ -26,7 +26,7 @@ TABLE = [
     ("one<a href='#f'>1</a> two", "one two", "TWO ONE<a href='#f'>1</a>"),
     ("(one<sup><a>[1]</a></sup>) two", "(one) two", "TWO (ONE<sup><a>[1]</a></sup>)"),
     ("<b>one<sup>1</sup></b> two", "one two", "TWO <b>ONE<sup>1</sup></b>"),
-    ("one<sup>1</sup>,<sup>2</sup> two", "one, two", "TWO ONE<sup>1</sup>,<sup>2</sup>"),
+    ("one<sup>1</sup>,<sup>2</sup> two", "one two", "TWO ONE<sup>1</sup>,<sup>2</sup>"),
     ("one<sup>®</sup> two<sup>TM</sup>", "one two", "TWO ONE<sup>®</sup><sup>TM</sup>"),
     ("six <sup>1</sup>And one", "six And one", "ONE <sup>1</sup>AND SIX"),
     ("one<sup>1</sup>two six", "one two six", "SIX TWO ONE<sup>1</sup>"),
@@ -45,6 +45,7 @@ TABLE = [
     # These are no marks.
     ("one <sup>1</sup> two", "one 1 two", "TWO <sup>1</sup> ONE"),
     ("the 1<sup>st</sup> man", "the 1st man", "MAN <sup>1ST</sup> THE"),
+    ("XX<sup>e</sup> one", "XXe one", "ONE <sup>XXE</sup>"),
     ("<b>20</b>th one", "20th one", "ONE <b>20TH</b>"),
     ("$<b>5</b>.99 one", "$5.99 one", "ONE $<b>5.99</b>"),
     ("un<b>happy</b> one", "unhappy one", "ONE <b>UNHAPPY</b>"),

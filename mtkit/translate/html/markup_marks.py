@@ -32,7 +32,7 @@ _GLUED = re.compile(
       | (?:\d++|(?:\d|[A-Z](?:[a-z](?=[A-Z\d]))?+){{1,5}}+){_M}++   # 10⁶, CO₂; He¹ is a word
       | {_LETTERS}(?:{_M}++{_LETTERS})++{_M}*+)(?![^\W_])           # H₂O
       | {_R}[{_R}{_M}]*+)
-      | (?<=[^\W_]){_M}++                                           # word¹
+      | (?<=[^\W_]){_M}++(?:[,;–-]{_M}++)*+                         # word¹, word¹,²
       | (?<=[^\s(\[{{][.,;:!?…)\]}}”’»"'。、，！？）】」』]){_M}++(?![^\W_])   # word.¹
       | {_M}++(?=[^\W\d_]{{3}}|[^\W\d_a-z])                         # ¹Word, but not 20th
     """,
@@ -97,4 +97,6 @@ def _kind(node: Node, text: str) -> str:
     is_variable = last.isalpha() if name == "sub" else last.islower() and _INDEX.fullmatch(content)
     if is_index and is_variable and not text[max(node.start - 2, 0) : node.start - 1].isalnum():
         return _I
-    return _M if name in ("sub", "sup") and _NOTE.fullmatch(content) else ""
+    # XX<sup>e</sup> is a number in French.
+    is_note = _NOTE.fullmatch(content) and (last.islower() or content.isupper())
+    return _M if name in ("sub", "sup") and is_note else ""
