@@ -16,8 +16,9 @@ from mtkit.base.copied import copied
 from mtkit.base.scripts import script_share
 from mtkit.check.rules import limits
 from mtkit.check.rules.marks import ENTITY, TAG, Text
-from mtkit.check.rules.number_words import SCALES, single_words
+from mtkit.check.rules.number_words import single_words
 from mtkit.check.rules.numbers import Reading, numbers_of
+from mtkit.check.rules.scales import scales_of
 
 # The characters that bytes 80 to BF are in Windows-1252, or in Latin-1.
 _CONTINUATION = "\u0080-\u00bf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ"
@@ -173,10 +174,10 @@ def _measured(text: Text) -> dict[str, dict[str, frozenset[str]]]:
 
 def _with_units(text: Text) -> Iterator[tuple[str, int, str]]:
     """The numbers in digits with a unit: the number, where it begins, and the unit."""
-    units = _units()
+    units, scales = _units(), scales_of(text.language)
     for match in _MEASURED.finditer(text.plain):
         sign, number, word, second = ((part or "").lower() for part in match.groups())
-        for name in (sign, f"{word} {second}", word, second if word in SCALES else ""):
+        for name in (sign, f"{word} {second}", word, second if scales.at(word or "", 0)[0] else ""):
             if name in units:
                 yield number, match.start(2), name
                 break
@@ -251,7 +252,7 @@ def _placed(text: Text) -> list[_Placed]:
             number.start or 0,
             number.readings,
             unit := units.get(number.start or 0, frozenset()),
-            (unit, bool(_YEAR.match(number.text)), bool(number.scaled)),
+            (unit, bool(_YEAR.match(number.text)), not number.text[-1].isdigit()),
         )
         for number in numbers_of(text.plain, lang=text.language)
         # Not the names of roads and aeroplanes, such as A350.

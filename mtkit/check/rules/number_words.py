@@ -5,10 +5,10 @@ word may have several values, and a value too many does no harm.
 
 The words are in `number_words.tsv`, in rows of a kind, the value and its words. The kinds are
 
-    scale        words that multiply the number before them, of any language; a billion is two
-                 numbers, and so is an English "mil"
     en, de, fr   words for one number; in the rows `0-19` and `tens` those that others are made of
     month        names of a month, in these three languages
+    afternoon    words of the hours after noon, of any language; `_` is a space
+    minus, below, less   what says before a number, or behind it, that it is negative, or perhaps so
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from importlib import resources
 
 from mtkit.base.text import base_language
 from mtkit.check.rules import limits
+from mtkit.check.rules.scales import scales_of
 
 
 def _read_words() -> dict[str, list[tuple[str, list[str]]]]:
@@ -36,19 +37,21 @@ def _read_words() -> dict[str, list[tuple[str, list[str]]]]:
 
 
 _WORDS = _read_words()
-SCALES = {
-    word: tuple(map(int, factors.split())) for factors, words in _WORDS["scale"] for word in words
-}
-# Those whose scales are all known, in each of their forms.
-SCALED_LANGUAGES = frozenset({"en", "de", "fr"})
+
+
+def marks_of(kind: str) -> str:
+    """A pattern of the words of a kind; the short ones begin a word, if their language has any."""
+    (_, words), *_ = _WORDS[kind]
+    patterns = (re.escape(word).replace("_", " ") for word in words)
+    return "|".join(rf"\b{x}" if len(x) < 5 and x < "\u0e00" else x for x in patterns)
+
+
 _HALVES = {"half", "halb", "halbe", "halben", "halbes", "einhalb", "demi", "demie", "eineinhalb"}
 _GERMAN_HALF = re.compile("einhalb|anderthalb")
 # Words that may stand inside of a number.
 _JOINTS = {"and", "et", "und", "a", "de", *_HALVES}
 # Scales that are words only behind digits: "3 m", "5k".
 _LETTERS = {"m", "k", "md", "mn", "bn", "tn"}
-# An English cent is money.
-_NOT_WORDS = {"en": _LETTERS | {"cent", "cents"}}
 # French for new, and German for attention.
 _AMBIGUOUS = {"neuf", "acht"}
 
@@ -98,7 +101,7 @@ def numbers_in_words(text: str, language: str) -> InWords:
     certain: list[tuple[float, str]] = []
     known = _known(code)
     words = _WORD.findall(text.lower()) if known else []
-    begins = _begins(code)
+    begins, factors = _begins(code), scales_of(code).factors
     is_half = any(word in _HALVES or _GERMAN_HALF.search(word) for word in words)
     total = part = 0.0
     run: list[str] = []
@@ -121,8 +124,8 @@ def numbers_in_words(text: str, language: str) -> InWords:
                 break
         else:
             size, value = 1, _german(phrase) if code == "de" else None
-        if size == 1 and phrase in SCALES and phrase not in _NOT_WORDS.get(code, _LETTERS):
-            scales = SCALES[phrase]
+        if size == 1 and phrase in factors and phrase not in _LETTERS:
+            scales = factors[phrase]
             # In floats, where a product that is too large becomes infinite instead of an error.
             values.update((part or 1.0) * scale for scale in scales)
             if is_half:

@@ -15,90 +15,79 @@ from dataclasses import dataclass, replace
 from mtkit.base.text import base_language
 from mtkit.check.rules import limits
 from mtkit.check.rules.number_words import (
-    SCALED_LANGUAGES,
-    SCALES,
     InWords,
+    marks_of,
     numbers_in_words,
     roman,
 )
+from mtkit.check.rules.scales import SPACES, is_unspaced, scales_of
 
 Reading = float | str
 
 _DIGIT, _DIGITS, _NO_DIGIT = re.compile(r"\d"), re.compile(r"\d+"), re.compile(r"\D")
-_SPACES = " \u00a0\u202f"
 # The mark between thousands, of languages whose decimal mark is another one.
-_THOUSANDS = {"en": ",", "de": "."}
+_THOUSANDS = {"en": ",", "de": ".", "zh": ",", "ja": ",", "ko": ",", "th": ","}
 # The Arabic marks of decimals and thousands.
 _ARABIC_MARKS = str.maketrans("٫٬", ".,")
-# Scales that other characters may follow at once.
-_UNSPACED = {word for word in SCALES if "\u3000" < word < "\ud7ff"}
-# Those that can be nothing else; an "m" may also be metres, a cent money, a mill a factory, a mil
-# ten kilometres, milles nautical, mia "my", 千 that of 千克, and 조 an article of a law.
-_CLEAR_SCALES = {
-    word
-    for word in SCALES
-    if (
-        len(word) > 2
-        and SCALES[word] != (10,)
-        and word not in ("cent", "cents", "mill", "mil", "mia", "milles")
-    )
-    or word in ("bn", "tn")
-    or (word in _UNSPACED - set("千천兆조"))
-}
-
-
-def _scale_of(words: set[str]) -> str:
-    """A pattern of scales, behind spaces, a hyphen or, in Chinese and Korean, "more than"."""
-    return (
-        rf"(?:[{_SPACES}]*+|-)(?:[多余餘여]?([{''.join(sorted(words & _UNSPACED))}])"
-        rf"|({'|'.join(sorted(words - _UNSPACED))})\b)"
-    )
-
-
-_SCALE = re.compile(_scale_of(set(SCALES)), re.IGNORECASE)
-_CLEAR_SCALE = re.compile(r"\d" + _scale_of(_CLEAR_SCALES), re.IGNORECASE)
 # The end of a range, whose thousands or scale may be given once: "5-6,000", "5 to 6 million".
 _RANGE = re.compile(
-    rf"-?[{_SPACES}]?(?:[-–—]|to|and|or|bis|und|oder|à|et|ou)[{_SPACES}]?"
-    rf"\d{{1,3}}(?:(?P<thousands>[.,{_SPACES}]000(?!\d))|[.,]\d+)?"
+    rf"-?[{SPACES}]?(?:[-–—~～至到から]|[^\W\d_]{{1,5}})[{SPACES}]?"
+    rf"\d{{1,3}}(?:(?P<thousands>[.,{SPACES}]000(?!\d))|[.,]\d+)?"
 )
 # Both ends of a range, whose numbers may be listed on the other side.
 _RANGE_ENDS = re.compile(
-    rf"(?<!\d)(\d{{1,3}})[{_SPACES}]?"
-    rf"(?:[-–—~～]|to|bis|till?|tot|à|au|al?|do|až|до|по|から|至|到)[{_SPACES}]?(\d{{1,3}})(?!\d)"
+    rf"(?<!\d)(\d{{1,3}})[{SPACES}]?"
+    rf"(?:[-–—~～]|to|bis|till?|tot|à|au|al?|do|až|до|по|から|至|到)[{SPACES}]?(\d{{1,3}})(?!\d)"
 )
 _ROMAN = re.compile(r"\b(?=[IVX]{2})X{0,3}(?:I[XV]|V?I{0,3})(?<=[IVX]{2})(?=(?:er|ème|e)?\b)")
-_HALF = re.compile(rf"[{_SPACES}](?:et demie?|and a half|und eine halbe)\b")
+_HALF = re.compile(rf"[{SPACES}](?:et demie?|and a half|und eine halbe)\b")
 _THAI = re.compile("[\u0e00-\u0e7f]")
+# Languages whose clocks have 24 hours, unless a word of `afternoon` is there.
+_HAS_24_HOURS = re.compile(
+    "de|fr|es|it|pt|ca|gl|ro|nl|sv|da|nb|nn|fi|et|lv|lt|hu|pl|cs|sk|sl|hr|bs|sr|bg|ru|uk|tr|zh|ja|vi"
+)
 # The year before the first one of an era.
 _ERAS = {"明治": 1867, "大正": 1911, "昭和": 1925, "平成": 1988, "令和": 2018, "民國": 1911}
 _ERA = re.compile(f"({'|'.join(_ERAS)}) ?$")
 _DECADE = re.compile(r"['’]?s\b")
 # One half is ½, 1/2 or 0.5, and two and a half is 2½, 2 1/2 or 2.5.
 _FRACTION = re.compile(
-    rf"(?<![\d/.,])(?:(?P<whole>\d{{1,4}})(?:[{_SPACES}-]|(?=[¼½¾⅓⅔⅛])))?"
+    rf"(?<![\d/.,])(?:(?P<whole>\d{{1,4}})(?:[{SPACES}-]|(?=[¼½¾⅓⅔⅛])))?"
     r"(?:(?P<over>\d{1,2})/(?P<under>[1-9]\d?)(?![\d/])|(?P<sign>[¼½¾⅓⅔⅛]))"
 )
 _TIME = re.compile(
-    rf"\d[{_SPACES}]?[hH]\b|\d:\d\d|\b(?:heures?|Uhr|o['’]clock|noon|midi\b)|[\d ][ap]\.? ?m\b",
+    rf"\d[{SPACES}]?[hH]\b|\d:\d\d|\b(?:heures?|Uhr|o['’]clock|noon|midi\b)|[\d ][ap]\.? ?m\b",
     re.IGNORECASE,
 )
 # Measures that a good translation may convert, from or to these. A quotation mark is a measure if
 # the other side has a metric one.
 _MEASURES = {
     "imperial": re.compile(
-        rf"[{_SPACES}-]?(?:[′″]|(?:cubic |square )?(?:feet|foot|ft|inch(?:es)?|in\.|yards?|miles?"
+        rf"[{SPACES}-]?(?:[′″]|(?:cubic |square )?(?:feet|foot|ft|inch(?:es)?|in\.|yards?|miles?"
         r"|mph|pounds?|lbs?|ounces?|oz|gallons?|acres?|°?F|pieds?|pouces?|milles|livres|Fuß"
         r"|Zoll|Meilen?|Pfund)\b)"
     ),
     "metric": re.compile(
-        rf"[{_SPACES}-]?(?:de )?(?:cm|m|km|kg|k?meters?|(?:kilo|centi)?m[eè]tres?"
+        rf"[{SPACES}-]?(?:de )?(?:cm|m|km|kg|k?meters?|(?:kilo|centi)?m[eè]tres?"
         r"|(?:Kilo|Zenti|Kubik|Quadrat)?[Mm]etern?|km/h|°?C|litres?|Liter|hectares?|Hektar|kilos?|Kilo)\b"
     ),
     "mark": re.compile(r"['\"”]"),
-    "am": re.compile(rf"[{_SPACES}]?[aA]\.?[{_SPACES}]?[mM]\b"),
-    "pm": re.compile(rf"[{_SPACES}]?[pP]\.?[{_SPACES}]?[mM]\b"),
+    "am": re.compile(rf"[{SPACES}]?[aA]\.?[{SPACES}]?[mM]\b"),
+    "pm": re.compile(rf"[{SPACES}]?[pP]\.?[{SPACES}]?[mM]\b"),
 }
+# What makes a number negative, before it and behind it, and what may do so anywhere in a text.
+_BEFORE_ZERO = rf"(?:(?<![^\s(\[])(?<!\d )[-–]|−|(?:{marks_of('minus')})[{SPACES}]?)"
+_NEGATIVE = re.compile(rf"{_BEFORE_ZERO}$", re.IGNORECASE)
+_BELOW_ZERO = rf"[{SPACES}]?(?:°|\w+)?[CF]?[{SPACES}]?(?:{marks_of('below')})"
+_BELOW = re.compile(_BELOW_ZERO, re.IGNORECASE)
+_MAY_BE_NEGATIVE = re.compile(
+    rf"[-–−]\s?\d|{marks_of('minus')}|{marks_of('below')}|{marks_of('less')}", re.IGNORECASE
+)
+# The hours after noon of a clock with twelve; other clocks have 24, unless a word says so.
+_PM = re.compile(rf"\d[{SPACES}]?p\.?[{SPACES}]?m\b", re.IGNORECASE)
+_AFTERNOON = re.compile(marks_of("afternoon"), re.IGNORECASE)
+# Signs and clocks that may be lost although the digits are the same.
+_MARKED = re.compile(rf"{_PM.pattern}|{_BEFORE_ZERO}\d|\d{_BELOW_ZERO}", re.IGNORECASE)
 _IMPERIAL_WORD = re.compile(
     r"\b(?:feet|inch|inches|yards?|miles?|pounds?|ounces?|gallons?|acres?|cups?)\b", re.IGNORECASE
 )
@@ -112,8 +101,9 @@ class Number:
         text: as it is there, with a word such as "million"; a number in words too.
         start: the place of its first character; None of a number in words.
         readings: all values that it may have.
-        scaled: those with a word such as "million", if there is one.
+        scaled: those with a word such as "million", or with thousands, if there are any.
         measures: the keys of `_MEASURES` of what follows.
+        is_negative: whether it surely is.
     """
 
     text: str
@@ -121,6 +111,7 @@ class Number:
     readings: frozenset[Reading]
     scaled: frozenset[Reading] = frozenset()
     measures: frozenset[str] = frozenset()
+    is_negative: bool = False
 
     @property
     def end(self) -> int:
@@ -146,10 +137,11 @@ class _Reader:
     """Reads one number: a method for each kind of it adds to `readings` and moves `end`."""
 
     def __init__(
-        self, text: str, start: int, digits: str, *, thousands: str, is_exact: bool
+        self, text: str, start: int, digits: str, *, language: str, is_exact: bool
     ) -> None:
         self.text, self.start, self.digits = text, start, digits
-        self.thousands, self.is_exact = thousands, is_exact
+        self.thousands, self.is_exact = _THOUSANDS.get(language, ""), is_exact
+        self.scales = scales_of(language)
         self.digits_end = self.end = start + len(digits)
         self.readings: set[Reading] = set()
         self.scaled: set[Reading] = set()
@@ -183,27 +175,36 @@ class _Reader:
         head, tail = self.digits.rsplit(marks[-1], 1)
         if len(tail) == 3 and not (len(marks) == 1 and (len(head) > 3 or head.startswith("0"))):
             self.readings.add(int(digits))
-            if marks[-1] == self.thousands and (tail != "000" or self.is_exact):
-                return
+            if marks[-1] == self.thousands:
+                # It may be 5 where the word for thousand is not known, but never 5 million.
+                self.scaled = set(self.readings) if tail == "000" else set()
+                if tail != "000" or self.is_exact:
+                    return
         if marks[-1] in ".," and marks.count(marks[-1]) == 1:
             self.readings.add(round(float(f"{_NO_DIGIT.sub('', head)}.{tail}"), 9))
             if marks == ["."] and len(tail) == 2:
                 self.clock()
         if not self.readings:
             self.readings.add(int(digits))
+        if tail == "000" and not self.scaled:
+            self.scaled = set(self.readings)
 
     def scale(self) -> None:
         """The products with the words that follow."""
         scaled = self._values()
         for _ in range(limits.MAX_SCALES):
-            word, self.end = _scale_at(self.text, self.end)
+            word, self.end = self.scales.at(self.text, self.end)
             if not word:
                 break
-            scaled = {round(value * x, 6) for value in scaled for x in SCALES.get(word, ())}
+            scaled = {
+                round(value * x, 6) for value in scaled for x in self.scales.factors.get(word, ())
+            }
             if _HALF.match(self.text, self.end):
-                scaled |= {value + x / 2 for value in scaled for x in SCALES.get(word, ())}
+                scaled |= {
+                    value + x / 2 for value in scaled for x in self.scales.factors.get(word, ())
+                }
             self.readings |= scaled
-            self.is_clear |= word in _CLEAR_SCALES
+            self.is_clear |= word in self.scales.clear
         if self.is_clear:
             self.scaled = set(scaled)
             if self.is_exact:
@@ -219,8 +220,8 @@ class _Reader:
     def range_end(self) -> None:
         """The first number of a range, whose last one has the thousands or the scale of both."""
         if upper := _RANGE.match(self.text, self.end):
-            word = "" if upper["thousands"] else _scale_at(self.text, upper.end())[0]
-            factors = (1000,) if upper["thousands"] else SCALES.get(word, ())
+            word = "" if upper["thousands"] else self.scales.at(self.text, upper.end())[0]
+            factors = (1000,) if upper["thousands"] else self.scales.factors.get(word, ())
             self.readings |= {value * factor for value in self._values() for factor in factors}
 
     def german_date(self) -> None:
@@ -253,7 +254,9 @@ class _Reader:
             if any(pattern.match(self.text, end) for end in (self.digits_end, self.end))
         )
         readings, scaled = frozenset(self.readings), frozenset(self.scaled)
-        return Number(self.written, self.start, readings, scaled, measures)
+        before = self.text[max(0, self.start - limits.MAX_SIGN) : self.start]
+        is_negative = bool(_NEGATIVE.search(before) or _BELOW.match(self.text, self.digits_end))
+        return Number(self.written, self.start, readings, scaled, measures, is_negative)
 
 
 # The ways to write the digits; the first pattern that matches decides.
@@ -264,7 +267,7 @@ DIGITS: dict[str, tuple[Callable[[_Reader], None], str]] = {
     ),
     "clock": (
         _Reader.clock,
-        rf"(?<!\d)\d{{1,2}}[{_SPACES}]?(?:h|H|heures?|Uhr|[时時点點시])[{_SPACES}]?\d\d(?!\d)",
+        rf"(?<!\d)\d{{1,2}}[{SPACES}]?(?:h|H|heures?|Uhr|[时時点點시])[{SPACES}]?\d\d(?!\d)",
     ),
     "point": (_Reader.point, r"(?<![\w.,)])\.\d+(?![.,]?\d)"),
     "whole": (_Reader.whole, r"\d++(?![.,:]\d)"),
@@ -292,16 +295,16 @@ def numbers_of(text: str, *, lang: str = "", is_exact: bool = True) -> list[Numb
         is_exact: False if "5,000" and "5 million" may be a 5 on the other side, because its scale
             is not known, or is said once for several numbers.
     """
-    thousands = _THOUSANDS.get(base_language(lang), "")
+    language = base_language(lang)
     text = text.translate(_ARABIC_MARKS)
     numbers: list[Number] = []
     last_end = 0
     for start, digits, read in _digits_of(text):
-        reader = _Reader(text, start, digits, thousands=thousands, is_exact=is_exact)
+        reader = _Reader(text, start, digits, language=language, is_exact=is_exact)
         for step in (read, *ENDINGS):
             step(reader)
         number = reader.number()
-        is_part = text[last_end - 1 : last_end] in _UNSPACED and text[last_end:start] in ("", " ")
+        is_part = is_unspaced(text[last_end - 1 : last_end]) and text[last_end:start] in ("", " ")
         if is_part and numbers and len(numbers[-1].text) < limits.MAX_DIGITS:
             number = _joined(numbers, number, text)
         numbers.append(number)
@@ -335,12 +338,6 @@ def _joined(numbers: list[Number], second: Number, text: str) -> Number:
     return replace(second, text=written, start=start, readings=sums, scaled=sums)
 
 
-def _scale_at(text: str, place: int) -> tuple[str, int]:
-    """The scale at an index of a text, and the index after it; empty, if there is none."""
-    scale = _SCALE.match(text, place)
-    return (scale[scale.lastindex or 0].lower(), scale.end()) if scale else ("", place)
-
-
 # ---------------------------------------------------------------------------------------------
 # The numbers of a pair
 
@@ -364,17 +361,59 @@ class _Pair:
 
     def __init__(self, texts: tuple[str, str], languages: tuple[str, str]) -> None:
         self.texts, self.languages = texts, languages
-        is_known = {base_language(language) for language in languages} <= SCALED_LANGUAGES
+        scales = [scales_of(language) for language in languages]
+        is_known = all(words.is_known for words in scales)
         self.numbers = [
-            numbers_of(text, lang=lang, is_exact=is_known and not _CLEAR_SCALE.search(other))
-            for text, other, lang in zip(texts, reversed(texts), languages, strict=True)
+            numbers_of(text, lang=lang, is_exact=is_known and not words.has_clear(other))
+            for text, lang, other, words in zip(
+                texts, languages, reversed(texts), reversed(scales), strict=True
+            )
         ]
         self.rest = self.numbers
         self.is_converted = may_be_converted(*texts)
+        signs = [bool(_MAY_BE_NEGATIVE.search(text)) for text in texts]
+        self.is_sign_lost = signs[0] != signs[1]
+        # Whether a clock has 24 hours, as only the other side says that it is after noon.
+        is_pm = [bool(_PM.search(text) or _AFTERNOON.search(text)) for text in texts]
+        self.has_24_hours = [
+            other and not this and bool(_HAS_24_HOURS.fullmatch(base_language(language)))
+            for this, other, language in zip(is_pm, reversed(is_pm), languages, strict=True)
+        ]
+
+    def are_equal(self, src: Number, tgt: Number) -> bool:
+        """Whether two numbers may have the same value; 3.5 million is not 3.5 billion."""
+        if self._are_marked_otherwise(src, tgt):
+            return False
+        if src.scaled and tgt.scaled:
+            return not src.scaled.isdisjoint(tgt.scaled)
+        return not src.readings.isdisjoint(tgt.readings)
+
+    def are_at_one_time(self, src: Number, tgt: Number) -> bool:
+        """Whether two numbers may be the same time, of a clock with 12 hours or with 24."""
+        hours = (_hours(*side) for side in zip((src, tgt), self.has_24_hours, strict=True))
+        return not next(hours).isdisjoint(next(hours))
+
+    def _are_marked_otherwise(self, src: Number, tgt: Number) -> bool:
+        """Whether one has lost its sign, or is in the other half of the day."""
+        if self.is_sign_lost and src.is_negative != tgt.is_negative:
+            return True
+        is_pm = ["pm" in number.measures for number in (src, tgt)]
+        return (
+            is_pm[0] != is_pm[1]
+            and self.has_24_hours[is_pm.index(False)]
+            and bool(_hours(src, False) or _hours(tgt, False))
+            and not self.are_at_one_time(src, tgt)
+        )
 
     def equal(self) -> None:
-        """The same value on the other side."""
-        self._match(_are_equal)
+        """The same value on the other side; first the whole value, then also without its scale."""
+        self._match(
+            lambda src, tgt: (
+                self.are_equal(src, tgt)
+                and not (src.scaled or src.readings).isdisjoint(tgt.scaled or tgt.readings)
+            )
+        )
+        self._match(self.are_equal)
 
     def listed(self) -> None:
         """All numbers between the ends of a range on the other side."""
@@ -407,7 +446,7 @@ class _Pair:
     def times(self) -> None:
         """Times of a clock with 12 hours and of one with 24."""
         if all(self.rest) and any(map(_TIME.search, self.texts)):
-            self._match(lambda src, tgt: not _hours(src).isdisjoint(_hours(tgt)))
+            self._match(self.are_at_one_time)
 
     def durations(self) -> None:
         """An hour and minutes that are minutes, or 1.5 hours, on the other side."""
@@ -425,7 +464,12 @@ class _Pair:
             len(src) != len(tgt)
             or not any(
                 _digits([number]) == _digits([other])
-                and ((number.scaled and other.scaled) or _has_point(number) != _has_point(other))
+                and (
+                    (number.scaled and other.scaled)
+                    or _has_point(number)
+                    or _has_point(other)
+                    or self._are_marked_otherwise(number, other)
+                )
                 for number, other in zip(src, tgt, strict=True)
             )
         ):
@@ -501,12 +545,13 @@ ANSWERS = (
 def unmatched(source: str, translation: str, *, src_lang: str, tgt_lang: str) -> Unmatched:
     """The numbers of each side for which the other side has neither digits nor words."""
     # Most pairs have the same digits, and no scales.
-    texts = source, translation
+    texts, languages = (source, translation), (src_lang, tgt_lang)
     if sorted(_DIGITS.findall(source)) == sorted(_DIGITS.findall(translation)) and not any(
-        map(_CLEAR_SCALE.search, texts)
+        scales_of(language).has_clear(text) or _MARKED.search(text)
+        for text, language in zip(texts, languages, strict=True)
     ):
         return Unmatched([], [])
-    pair = _Pair(texts, (src_lang, tgt_lang))
+    pair = _Pair(texts, languages)
     for answer in ANSWERS:
         if any(pair.rest):
             answer(pair)
@@ -545,13 +590,6 @@ def changed_roman(source: str, translation: str) -> Unmatched:
     return Unmatched(src, tgt) if src and tgt else Unmatched([], [])
 
 
-def _are_equal(number: Number, other: Number) -> bool:
-    """Whether two numbers may have the same value; 3.5 million is not 3.5 billion."""
-    if number.scaled and other.scaled:
-        return not number.scaled.isdisjoint(other.scaled)
-    return not number.readings.isdisjoint(other.readings)
-
-
 def _has_point(number: Number) -> bool:
     """Whether it is surely a decimal number, and not also thousands or a time."""
     values = number.readings
@@ -559,14 +597,15 @@ def _has_point(number: Number) -> bool:
     return not is_time and int(_digits([number])) not in values
 
 
-def _hours(number: Number) -> set[str]:
+def _hours(number: Number, has_24_hours: bool) -> set[str]:
     """The values of a number as times of a clock with 24 hours; 7 may be 7 or 19, but not 7 am."""
     times: set[str] = set()
     for value in number.readings:
         hour, _, minute = str(value).partition(":")
         if hour.isdecimal() and len(hour) <= 2 and int(hour) <= 24:
             halves = [0] * ("pm" not in number.measures) + [12] * ("am" not in number.measures)
-            hours = [int(hour)] if int(hour) > 12 else [int(hour) % 12 + half for half in halves]
+            is_24 = int(hour) > 12 or (has_24_hours and "pm" not in number.measures)
+            hours = [int(hour)] if is_24 else [int(hour) % 12 + half for half in halves]
             times.update(f"{hour % 24}:{int(minute or 0)}" for hour in hours)
     return times
 
