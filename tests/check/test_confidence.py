@@ -94,15 +94,22 @@ def test_the_features_of_samples_are_their_chrf_by_sacrebleu():
     assert features_of_samples(text, []) == []
 
 
-def test_what_is_outside_of_the_range_counts_half():
+def test_what_is_outside_of_the_range_never_raises_a_forecast():
     fitted = Forecast.fit(*_data(300, 7))
     forecast = _with_tenths(fitted, [(0, 0), (100, 100)])
     low, high = list(forecast.low), list(forecast.high)
     middle = [(a + b) / 2 for a, b in zip(low, high, strict=True)]
-    steps = []
-    for value in (high[0] - 1, high[0], high[0] + 1):
-        steps.append(forecast.of([value, *middle[1:]]))
-    assert (steps[2] - steps[1]) == pytest.approx((steps[1] - steps[0]) / 2)
+    fell = 0
+    for index in range(len(middle)):
+        for edge, step in ((low[index], -1), (high[index], 1)):
+            at_edge, *beyond = (
+                forecast.of([*middle[:index], edge + step * size, *middle[index + 1 :]])
+                for size in (0, 1, 50)
+            )
+            assert at_edge >= beyond[0] >= beyond[1]
+            fell += at_edge > beyond[0]
+    # Each feature has a good side and a bad one, unless its weight is 0.
+    assert fell == sum(weight != 0 for weight in forecast.weights)
 
 
 def _with_tenths(forecast: Forecast, tenths: list[tuple[float, float]]) -> Forecast:

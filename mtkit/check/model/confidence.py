@@ -84,8 +84,8 @@ class Quality(Record):
 class Forecast(Linear):
     """Forecasts the chrF of a translation; its quality is that of held-out lines.
 
-    What is outside of the range of a feature in the validation set counts half, because the
-    relation was not seen there.
+    What is outside of the range of a feature in the validation set lowers the forecast a little,
+    and never raises it, because the relation was not seen there.
     """
 
     low: list[float]

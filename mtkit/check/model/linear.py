@@ -31,14 +31,17 @@ class Linear(Record):
         *,
         outside: float,
     ) -> float:
-        """The weighted sum; of what a value is below `low` or above `high`, `outside` counts."""
+        """The weighted sum; of what a value is below `low` or above `high`, `outside` counts.
+
+        That never raises the sum: among features that go together, one may have the wrong sign.
+        """
         total = self.bias
         columns = features, self.means, self.deviations, self.weights, low, high
         for value, mean, deviation, weight, least, most in zip(*columns, strict=True):
-            if value < least:
-                value = least + (value - least) * outside
-            elif value > most:
-                value = most + (value - most) * outside
+            if value < least or value > most:
+                edge = least if value < least else most
+                total += min(0.0, outside * weight * (value - edge) / deviation)
+                value = edge
             total += weight * (value - mean) / deviation
         return total
 
