@@ -206,6 +206,11 @@ _FORMATS = {
         2,
         "with --format md, its marks stay",
     ),
+    "columns with tabs between them": (
+        r"[^\t\w]*\w[^\t]*\t.*[^\W\d_]",
+        10,
+        "give only the column to translate, by cut -f1 for example",
+    ),
 }
 # The lines that are looked at, and of each as many characters.
 _MAX_LINES, _MAX_CHARACTERS = 50, 1000

@@ -114,7 +114,15 @@ def check(
     """
     from mtkit.base.language_id import check_languages
     from mtkit.base.launched import available_cores
-    from mtkit.check import Counts, FindingTable, Prober, Verdict, warn_of_checkpoint
+    from mtkit.check import (
+        MAX_SAMPLED,
+        Counts,
+        FindingTable,
+        Prober,
+        Verdict,
+        warn_of_checkpoint,
+        wrong_languages,
+    )
 
     refuse_torchrun("mtkit check")
     if fit:
@@ -154,7 +162,9 @@ def check(
         return
     if run is None:
         shared.refuse_given(["below", "thorough"], "requires --run")
-    checker, pairs = _checker(run, pairs, src_lang, tgt_lang, thorough=thorough)
+    sample = list(islice(pairs, MAX_SAMPLED))
+    checker = _checker(run, sample, src_lang, tgt_lang, thorough=thorough)
+    pairs, wrong = chain(sample, pairs), wrong_languages(sample, checker.facts)
     counts = Counts()
     with ExitStack() as stack:
         translator = prober = None
@@ -193,7 +203,9 @@ def check(
         report_verdict(verdict)
         if not counts.pairs:
             log.warning("%s", counts.sentence())
-        if counts.by_kind["language"] > _MAX_FOREIGN * counts.pairs:
+        if wrong:
+            log.warning("%s", wrong)
+        elif counts.by_kind["language"] > _MAX_FOREIGN * counts.pairs:
             log.warning(
                 "most lines are not in %s: are the files in the right order?",
                 checker.facts.tgt_lang,
@@ -233,15 +245,15 @@ def _fit(run: Run, fit: Callable[[], object]) -> None:
 
 def _checker(
     run: Run | None,
-    pairs: Iterator[Pair],
+    sample: list[Pair],
     src_lang: str | None,
     tgt_lang: str | None,
     *,
     thorough: bool,
-) -> tuple[Checker, Iterator[Pair]]:
-    """The checker for some pairs, and these pairs, of which it may have read the first ones."""
+) -> Checker:
+    """The checker for pairs, of which these are the first ones."""
     from mtkit.base.language_id import is_same_language
-    from mtkit.check import MAX_SAMPLED, UNDETERMINED, Checker, PairFacts, language_of, load_checker
+    from mtkit.check import UNDETERMINED, Checker, PairFacts, language_of, load_checker
     from mtkit.translate import known_code
 
     if run is not None:
@@ -253,8 +265,7 @@ def _checker(
                 f"{run.path}: is for {known} to {checker.facts.tgt_lang}; leave --src-lang "
                 f"{src_lang} out, or give another run"
             )
-        return checker, pairs
-    sample = list(islice(pairs, MAX_SAMPLED))
+        return checker
     codes = [
         language_of([pair[side] for pair in sample]) if language is None else language
         for side, language in enumerate((src_lang, tgt_lang))
@@ -267,7 +278,7 @@ def _checker(
     if UNDETERMINED not in codes and is_same_language(*codes):
         log.warning("both sides are in %s: is TGT the translation?", codes[0])
     facts = PairFacts.learn(sample, src_lang=codes[0], tgt_lang=codes[1])
-    return Checker(facts), chain(sample, pairs)
+    return Checker(facts)
 
 
 def _blocks(

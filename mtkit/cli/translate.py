@@ -246,6 +246,7 @@ def translate(
     files |= {"file of --output": output_path}
     findings_path = checked_file("--findings", wanted.findings_path, files)
     from mtkit.base.text import decode_lines, open_binary, with_format_noted
+    from mtkit.check import InputLanguage
     from mtkit.cli.progress import part_with_progress, shown_progress
     from mtkit.translate import IncompleteTranslations
 
@@ -279,6 +280,7 @@ def translate(
         translator = stack.enter_context(
             options.load(runs, glossary=glossary_path, tokenized=tokenized, exact=False)
         )
+        language = InputLanguage(runs[0].path, translator.src_lang, translator.tgt_lang)
         log.info("engine: %s", translator.engine)
         gc.freeze()
         gc.enable()  # the program has begun without
@@ -326,7 +328,8 @@ def translate(
             typed = _typed_lines(f"{translator.src_lang or 'source'}> ")
         write_output(
             output_path,
-            part,
+            # Scripts of HTML are in no language, and trees have no words.
+            part if format_ == "html" or is_parser else language.read(part),
             line_translator.outputs,
             progress,
             settings=line_translator.settings(runs, shard),
@@ -340,6 +343,8 @@ def translate(
             window_lines=None if document is None else _SAVED_SEGMENTS,
         )
         line_translator.doubts.report()
+        if other := language.sentence():
+            log.warning("%s", other)
         report_more(len(line_translator.listed))
         if document is not None:
             document.report(with_rows=as_json and not only_rows)

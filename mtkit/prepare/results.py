@@ -13,10 +13,10 @@ from pydantic import TypeAdapter
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import Record, read_record, write_record
+from mtkit.base.language_id import LanguageCounts
 from mtkit.base.sentences import LONG_ENOUGH, LineFacts, split
 from mtkit.check import Counts
 from mtkit.prepare.source import Block
-from mtkit.prepare.source_languages import LanguageCounts
 
 log = logging.getLogger(__name__)
 

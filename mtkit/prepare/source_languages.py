@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 
 from mtkit.base import language_id
 from mtkit.base.errors import one_line
+from mtkit.base.language_id import LanguageCounts
 from mtkit.prepare.blocks import PairBlock
 from mtkit.prepare.corpus import Corpus
 from mtkit.prepare.filters import KEPT, PairChecks
 
 log = logging.getLogger(__name__)
-
-# Samples of each training source.
-_SAMPLES = 20
-# A warning is given above this share of them. Without wrong lines there is none: see `language_id`.
-_MAX_WRONG = 0.1
-
-# The number of samples of each side, `src` and `tgt`, by the language that they look like.
-LanguageCounts = dict[str, dict[str, int]]
 
 
 def warn_of_codes(directions: Sequence[tuple[str, str]]) -> None:
@@ -71,7 +63,7 @@ class LanguageCheck:
         if self._corpus.is_parsing:
             return
         number, (src, tgt) = block.source, block.pairs
-        pairs, most = self._pairs[number], _SAMPLES * language_id.SAMPLE_LINES
+        pairs, most = self._pairs[number], language_id.MAX_SAMPLES * language_id.SAMPLE_LINES
         is_small = (checks.codes == KEPT) & (checks.src_keys < self._below[number])
         for index in np.flatnonzero(is_small).tolist():
             pair = int(block.lines[index]), src[index], tgt[index]
@@ -96,11 +88,7 @@ class LanguageCheck:
     ) -> LanguageCounts:
         # In the order of the file, so that a part in another language has samples of its own.
         _, *sides = zip(*sorted(sampled.values()), strict=True) if sampled else ((), (), ())
-        return {
-            side: dict(Counter(language_id.languages(list(map(bytes.decode, lines)))).most_common())
-            for side, code, lines in zip(("src", "tgt"), codes, sides, strict=True)
-            if language_id.can_identify(code)
-        }
+        return language_id.counted_languages([[*map(bytes.decode, side)] for side in sides], codes)
 
 
 def findings(corpus: Corpus, languages: Sequence[LanguageCounts]) -> list[str]:
@@ -109,32 +97,8 @@ def findings(corpus: Corpus, languages: Sequence[LanguageCounts]) -> list[str]:
     return [
         f"{one_line(label)}: {wrong}"
         for label, counts, given in checked
-        if (wrong := _wrong(counts, *given))
+        if (wrong := language_id.other_languages(counts, *given))
     ]
-
-
-def _wrong(counts: LanguageCounts, src_lang: str, tgt_lang: str) -> str:
-    """What is wrong with the languages of a source; empty if nothing is."""
-    instead: dict[str, str] = {}
-    parts = []
-    for side, name, given in (("src", "source", src_lang), ("tgt", "target", tgt_lang)):
-        of_side = counts.get(side, {})
-        wrong = {c: n for c, n in of_side.items() if not language_id.looks_like(c, given)}
-        if sum(wrong.values()) > _MAX_WRONG * sum(of_side.values()):
-            instead[side] = max(wrong, key=lambda code: wrong[code])
-            parts.append(
-                f"{sum(wrong.values())} of {sum(of_side.values())} samples of the {name} look like "
-                f"{' or '.join(wrong)}, not {given}"
-            )
-    if not parts:
-        return ""
-    is_swapped = (
-        len(parts) == 2
-        and language_id.looks_like(instead["src"], tgt_lang)
-        and language_id.looks_like(instead["tgt"], src_lang)
-    )
-    advice = "are the languages swapped?" if is_swapped else "correct the language code or the file"
-    return f"{', and '.join(parts)}; {advice}"
 
 
 def _given(corpus: Corpus) -> list[tuple[str, str]]:

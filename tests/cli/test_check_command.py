@@ -144,6 +144,33 @@ def test_two_files_of_one_language_are_a_warning(texts: Place):
     assert "both sides are in en: is TGT the translation?" in err
 
 
+@pytest.mark.parametrize(
+    ("files", "given", "message"),
+    [
+        ("a.en a.de", "en fr", "6 of 6 samples of the target look like de, not fr; correct the"),
+        ("a.en a.de", "ru de", "6 of 6 samples of the source look like en, not ru; correct the"),
+        ("a.de a.en", "en de", "look like en, not de; are the languages swapped?"),
+        ("a.en a.en", "en de", "6 of 6 samples of the target look like en, not de; correct the"),
+        ("a.en half.de", "en de", "2 of 6 samples of the target look like en, not de; correct the"),
+        ("a.en a.de", "en de", ""),
+        ("a.en blank", "en de", "lines are marked: does each line of TGT"),
+        ("a.en nine.de", "en de", ""),
+    ],
+)
+def test_a_text_in_another_language_is_one_warning(place: Place, files, given, message):
+    english, german = map(list, zip(*PAIRS[:300], strict=True))
+    texts = {"a.en": english, "a.de": german, "half.de": german[:200] + english[200:]}
+    # Nine lines in another language are too few, and may be names.
+    texts |= {"blank": [""] * 300, "nine.de": german[:291] + english[:9]}
+    for name, lines in texts.items():
+        place.write(name, "".join(f"{line}\n" for line in lines))
+    source, target = given.split()
+    err = place.mtkit("check", *files.split(), "--src-lang", source, "--tgt-lang", target).err
+    warnings = [line for line in err.splitlines() if "warning" in line]
+    assert len(warnings) == bool(message)
+    assert message in "".join(warnings)
+
+
 def test_without_a_finding_there_is_one_line(place: Place):
     place.write("a.en", "One.\nTwo.\n")
     place.write("a.de", "Eins.\nZwei.\n")

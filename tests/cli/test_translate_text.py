@@ -68,6 +68,7 @@ def test_a_parser_copies_nothing(parser: Run, place: Place):
         ("Markdown", "# One\n\nTwo **3** four."),
         ("Markdown", "One [two](https://example.org) three\n```\nx"),
         ("Markdown", "| a | b |\n|---|:-:|\n## One"),
+        ("columns with tabs between them", "\n".join(["One two.\tEins zwei."] * 9 + ["7\tOne."])),
     ],
 )
 def test_input_in_another_format_is_noted_once(name, text, caplog):
@@ -83,6 +84,7 @@ def test_ordinary_text_is_not_noted(caplog: pytest.LogCaptureFixture):
         *("# 1 of 5", "#tag one", "a * b * c", "5 < 6 and 7 > 6", "<3", "1.", "- one", "* two", ""),
         *("It was 00:10:00 --> now", 'He said: "yes": no', "[1] (see p. 5)", "---", "***", "a | b"),
         *("C# and F#", "2 ** 3 ** 4", "msgid", "the tag <b>", "{name}: {x}", "WEBVTTX", "\\o/"),
+        *(["One\ttwo"] * 9 + ["\tone"] * 20 + ["1\t2", "one\t"] * 5),
     ]
     assert list(with_format_noted(lines)) == lines
     assert not caplog.records

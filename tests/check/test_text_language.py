@@ -1,0 +1,77 @@
+"""Whether the lines that are translated are in the language that a run translates from."""
+
+import itertools
+
+import pytest
+from conftest import copied_run
+from support.command_line import Place
+from support.demo_grammar import sentences
+
+from mtkit.base import language_id
+from mtkit.check import InputLanguage, PairFacts
+from mtkit.check.model.run_quality import DirectionChecks, save_checks
+from mtkit.run_folder import Run
+
+PAIRS = [pair for pair, _ in itertools.islice(sentences(seed=3), 800)]
+ENGLISH, GERMAN = map(list, zip(*PAIRS, strict=True))
+OTHER = "look like German, and the run translates from English"
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A folder with what a run knows of pairs, and nothing else."""
+    facts = PairFacts.learn(PAIRS, src_lang="en", tgt_lang="de")
+    direction = DirectionChecks(facts=facts, coverage=None, forecast=None)
+    save_checks(tmp_path, {}, checkpoint="x", directions=[direction])
+    return tmp_path
+
+
+def said(run, lines, source="en"):
+    language = InputLanguage(run, source, "de")
+    assert list(language.read(lines)) == lines
+    return language.sentence()
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (ENGLISH, ""),
+        (GERMAN[:300], f"300 of 300 lines {OTHER}"),
+        (GERMAN[:20] + ["", "42", "* * *"] * 50, f"20 of 20 lines {OTHER}"),
+        (ENGLISH[:200] + GERMAN[200:300], f"100 of 300 lines {OTHER}"),
+        ([f"<1>{line}</1>" for line in GERMAN[:20]], f"20 of 20 lines {OTHER}"),
+        (GERMAN[:800] * 5, f"about 4,000 of 4,000 lines {OTHER}"),
+        # Too few to be sure of, not identified, and columns, which have a note of their own.
+        (GERMAN[:9], ""),
+        (ENGLISH[:291] + GERMAN[:9], ""),
+        (["42", "", "X1"] * 50, ""),
+        ([f"{a}\t{b}" for a, b in PAIRS], ""),
+    ],
+)
+def test_lines_in_another_language_are_counted(run, lines, expected):
+    assert said(run, lines) == expected
+
+
+@pytest.mark.parametrize("source", ["", "und", "x-mine"])
+def test_nothing_is_said_of_a_language_that_is_not_known(run, source):
+    assert said(run, GERMAN[:300], source) == ""
+
+
+def test_without_usual_words_only_a_long_text_is_identified(tmp_path):
+    assert said(tmp_path, GERMAN[:300]) == ""
+    assert OTHER in said(tmp_path, GERMAN * 3)
+
+
+def test_a_text_with_usual_words_needs_no_identifier(run, monkeypatch):
+    monkeypatch.setattr(language_id, "can_identify", lambda _: pytest.fail("it was asked"))
+    assert said(run, ENGLISH) == ""
+
+
+def test_the_command_says_it_once_and_writes_every_line(untrained: Run, run, place: Place):
+    copy = copied_run(untrained, place.folder / "copy")
+    for name in ("confidence.json", "lexicon.tsv"):
+        (copy / name).write_bytes((run / name).read_bytes())
+    text = "".join(f"{line}\n" for line in GERMAN[:12]).encode()
+    outcome = place.mtkit("translate", "--run", copy, "--max-length", 3, stdin=text)
+    assert (outcome.status, outcome.out.count("\n")) == (0, 12)
+    assert outcome.err.count(f"warning: 12 of 12 lines {OTHER}") == 1
