@@ -26,7 +26,14 @@ from mtkit.base.words import WordCounts, count_words
 from mtkit.prepare import blocks, filters, held_out, results
 from mtkit.prepare.corpus import Corpus
 from mtkit.prepare.kept_pairs import check_kept_pairs, marked_pairs
-from mtkit.prepare.misalignment import WORD_PAIRS, Misalignment, find_misaligned, is_right
+from mtkit.prepare.misalignment import (
+    BLOCK_PAIRS,
+    WORD_PAIRS,
+    Misalignment,
+    find_misaligned,
+    find_unrelated,
+    is_right,
+)
 from mtkit.prepare.noise import Noise
 from mtkit.prepare.source import INVISIBLE, Block, Source, repaired
 from mtkit.prepare.source_languages import LanguageCheck, findings
@@ -49,6 +56,8 @@ PART = 20
 # Samples of dropped pairs for each reason.
 _SAMPLES = 12
 _SAMPLE_CHARS = 300
+# The largest share of the parts of a corpus whose pairs may be none without a warning.
+_MAX_UNRELATED = 0.01
 # If more than one in this many pairs is not UTF-8, the file has another encoding.
 _UNDECODABLE = 10
 # Memory for the words of one side, of all directions.
@@ -100,7 +109,7 @@ class Passes:
                 self.existing.refuse_unseen(*words, where=direction.valid.name)
         check = self._check()
         # Warned of before hours of work.
-        warnings = findings(self.corpus, check.languages)
+        warnings = findings(self.corpus, check.languages) + check.unrelated
         warnings += held_out.warnings_about(check.in_training, self._sets, held_out.IN_TRAINING)
         for warning in warnings:
             log.warning("%s", warning)
@@ -226,12 +235,17 @@ class Passes:
         check.languages = languages.found()
         start = 0
         sources = zip(self.corpus.labels, self.corpus.train, check.pairs, strict=True)
-        for label, source, count in sources if self.config.drop_misaligned else ():
-            segments = find_misaligned(records, start, start + count)
+        for label, source, count in sources:
+            segments = (
+                find_misaligned(records, start, start + count)
+                if self.config.drop_misaligned
+                else ()
+            )
             for segment in _without_right(segments, source, start):
                 records.drop("misaligned", np.arange(segment.start, segment.end))
                 first, last = segment.start - start + 1, segment.end - start
                 check.misaligned.append([one_line(label), first, last, segment.offset])
+            check.unrelated += _unrelated(records, label, start, count)
             start += count
         with _bar("looking for repeats", total=len(records)) as bar:
             filters.find_repeats(records, self.config, advance=bar.update)
@@ -539,6 +553,20 @@ def _read_again(source: Source) -> Generator[Block, None, None]:
         yield from source.blocks(BLOCK)
     except MtkitError as error:
         raise _changed(source, f" ({error})") from error
+
+
+def _unrelated(records: filters.PairRecords, label: str, start: int, count: int) -> list[str]:
+    """What is said of a source with pairs whose lengths have nothing in common; or nothing."""
+    unrelated = find_unrelated(records, start, start + count)
+    blocks = count // BLOCK_PAIRS
+    if len(unrelated) <= _MAX_UNRELATED * blocks:
+        return []
+    first, last = unrelated[0] - start + 1, unrelated[0] - start + BLOCK_PAIRS
+    return [
+        f"{one_line(label)}: in {len(unrelated):,} of {blocks:,} parts of {BLOCK_PAIRS} pairs, as "
+        f"in {first:,} to {last:,}, the lengths of source and target have nothing in common; do "
+        "these lines belong together?"
+    ]
 
 
 def _without_right(segments: list[Misalignment], source: Source, start: int) -> list[Misalignment]:

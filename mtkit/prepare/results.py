@@ -59,8 +59,8 @@ class Report:
         shares: of multilingual data, for each direction the number of its kept training pairs, and
             its share of the pairs of an epoch.
         tags: number of kept training pairs with each tag of a corpus.
-        warnings: sentences about wrong languages, and about sets that share pairs with the
-            training data.
+        warnings: sentences about wrong languages, about pairs that are none, and about sets that
+            share pairs with the training data.
         marked: the kept pairs with findings, if they were checked.
     """
 
@@ -99,6 +99,7 @@ class CheckResult:
         blocks: checksums of the blocks, to detect a source that changes later.
         overlap: numbers of pairs as in `Report`, in that order.
         fixed, misaligned, in_training: as in `Report`.
+        unrelated: sentences about sources with pairs whose lengths have nothing in common.
         languages: from `LanguageCheck`.
     """
 
@@ -108,6 +109,7 @@ class CheckResult:
     fixed: list[dict[str, int]] = field(default_factory=list)
     overlap: list[int] = field(default_factory=lambda: [0, 0, 0])
     misaligned: list[list[Any]] = field(default_factory=list)
+    unrelated: list[str] = field(default_factory=list)
     languages: list[LanguageCounts] = field(default_factory=list)
     in_training: dict[str, int] = field(default_factory=dict)
 

@@ -26,7 +26,7 @@ from mtkit.prepare.filters import (
     keys_of,
     reason_code,
 )
-from mtkit.prepare.misalignment import Misalignment, find_misaligned
+from mtkit.prepare.misalignment import Misalignment, find_misaligned, find_unrelated
 from mtkit.prepare_config import PrepareConfig
 
 IntArray = npt.NDArray[np.int64]
@@ -346,6 +346,18 @@ def test_a_corpus_that_is_misaligned_as_a_whole_is_found(tmp_path):
     segments, covered = found_segments(tmp_path, src, tgt)
     assert [segment.offset for segment in segments] == [1]
     assert covered.all()
+
+
+@pytest.mark.parametrize("by", [0, 5, 10, 1000])
+def test_blocks_of_pairs_that_are_none_are_found_by_their_lengths(by, tmp_path):
+    src, tgt = lengths(3000, seed=5)
+    tgt[600:1800] = np.roll(tgt[600:1800], by)
+    tgt[2400:2700] = 40  # as in a list of codes
+    records = records_of(tmp_path, src_chars=src, tgt_chars=tgt)
+    assert find_unrelated(records, 0, 3000) == ([600, 900, 1200, 1500] if by else [])
+    assert find_unrelated(records, 1800, 3000) == find_unrelated(records, 0, 299) == []
+    records.drop("misaligned", np.arange(600, 1800))
+    assert find_unrelated(records, 0, 3000) == []
 
 
 def test_a_segment_is_found_in_its_source_and_in_no_other(tmp_path):
