@@ -157,7 +157,7 @@ class Run:
             with contextlib.suppress(MtkitError):
                 read_record(path / _MANIFEST, RunManifest, advice=_TRAIN_AGAIN)
                 return True
-            return CONFIG in names
+            return {CONFIG, CHECKPOINTS} <= names
         if any((path / CHECKPOINTS).glob("*")):
             return False
         # The rest of a killed `create`, which creates the folder of checkpoints first.

@@ -233,6 +233,15 @@ def read_record(path: Path, kind: type[RecordT], *, advice: str) -> RecordT:
     return parse_record(content, kind, name=str(path), advice=advice)
 
 
+def kind_of(path: Path) -> str:
+    """The field `kind` of a sealed JSON file, as in `read_record`; empty if it is none."""
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(content, dict) and _CHECKSUM in content:
+            return str(content.get("kind", ""))
+    return ""
+
+
 def parse_record(content: Any, kind: type[RecordT], *, name: str, advice: str) -> RecordT:
     """Parse a plain value as a record; `name` is its origin, for messages.
 

@@ -122,7 +122,7 @@ def inspect(
             force=force,
             kind="a folder of pages",
             place="--output",
-            is_kind=lambda path: (path / "index.html").is_file(),
+            is_kind=_has_only_pages,
         )
     else:
         check_output(output, {"--input": input_path, "--target-file": target_path})
@@ -157,6 +157,14 @@ def _line_of(text: str, name: str) -> str:
         # Bytes that are not UTF-8 are lone surrogates there.
         raise MtkitError(f"{name}: is not UTF-8") from None
     return " ".join(text.splitlines())
+
+
+def _has_only_pages(folder: Path) -> bool:
+    """Whether a folder has pages of `mtkit inspect` and nothing else."""
+    index = folder / "index.html"
+    names = {path.stem for path in folder.iterdir() if path.suffix == ".html"}
+    is_whole = len(names) == sum(1 for _ in folder.iterdir()) and index.is_file()
+    return is_whole and " – Attention</title>" in index.read_text("utf-8", "replace")
 
 
 def _write_pages(

@@ -9,7 +9,7 @@ the exact settings of mtkit in its record, which an import reads.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -50,6 +50,14 @@ class ExportRecord:
     versions: dict[str, str]
     decode: dict[str, Any]
     lines: dict[str, Any] | None
+
+
+def is_export(folder: Path) -> bool:
+    """Whether a folder has a record of an export, which other programs' files lack."""
+    with suppress(MtkitError):
+        names = {field.name for field in fields(ExportRecord)} - {"lines", "decode"}
+        return names <= read_json(folder / RECORD, required=False).keys()
+    return False
 
 
 def recorded(folder: Path) -> tuple[DecodeConfig | None, LineFacts]:

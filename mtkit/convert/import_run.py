@@ -25,6 +25,7 @@ import torch
 
 import mtkit
 from mtkit.base.errors import MtkitError, reason_of
+from mtkit.base.files import kind_of
 from mtkit.base.folders import check_writable, new_folder
 from mtkit.base.hub_client import quiet_client, the_hub, transport_errors
 from mtkit.base.invisible import visible
@@ -56,6 +57,7 @@ from mtkit.convert.verification import (
     compare,
     example_languages,
 )
+from mtkit.data import MANIFEST
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.run_manifest import DataOrigin, ImportRecord, RunManifest
@@ -208,8 +210,8 @@ def _read(source: str, revision: str | None, vocabularies: tuple[Path, Path] | N
         path, commit = _download(source, revision)
     elif revision is not None:
         raise MtkitError(f"--revision is for a model on the hub, and {source} is on this machine")
-    if Run.is_run(path):
-        raise MtkitError(f"{source}: is a run of mtkit already, and needs no import")
+    if kind := kind_of(path / MANIFEST):
+        raise MtkitError(f"{source}: is a {kind} of mtkit, and needs no import")
     if is_transformers_folder(path):
         if vocabularies is not None:
             raise MtkitError(f"--vocabs is for a model of Marian, and {source} has its own files")

@@ -13,7 +13,7 @@ from mtkit.base.errors import MtkitError
 from mtkit.base.folders import check_writable, new_folder
 from mtkit.base.packages import Extra
 from mtkit.config import Config, DecodeConfig, ModelConfig
-from mtkit.convert.export_record import RECORD, ExportRecord, Format, Quantization
+from mtkit.convert.export_record import ExportRecord, Format, Quantization, is_export
 from mtkit.convert.verification import (
     Agreement,
     CheckText,
@@ -95,11 +95,7 @@ class Target(ABC):
     @contextmanager
     def output(self, out: Path, *, force: bool) -> Iterator[Path]:
         """A folder for the files, which becomes the export; MtkitError if it cannot be written."""
-
-        def is_kind(folder: Path) -> bool:
-            return (folder / RECORD).is_file()
-
-        check_writable(out, force=force, kind="an export", place="OUT", is_kind=is_kind)
+        check_writable(out, force=force, kind="an export", place="OUT", is_kind=is_export)
         with new_folder(out) as folder:
             yield folder
 

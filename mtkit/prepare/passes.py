@@ -236,11 +236,9 @@ class Passes:
         start = 0
         sources = zip(self.corpus.labels, self.corpus.train, check.pairs, strict=True)
         for label, source, count in sources:
-            segments = (
-                find_misaligned(records, start, start + count)
-                if self.config.drop_misaligned
-                else ()
-            )
+            segments = []
+            if self.config.drop_misaligned:
+                segments = find_misaligned(records, start, start + count)
             for segment in _without_right(segments, source, start):
                 records.drop("misaligned", np.arange(segment.start, segment.end))
                 first, last = segment.start - start + 1, segment.end - start

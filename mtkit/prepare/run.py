@@ -116,9 +116,8 @@ def prepare(corpus: Corpus | str, out: Path, options: PrepareOptions | None = No
     existing = _existing(options, corpus)
     config = _settings(options, corpus, existing, entry.vocab_size if entry else None)
     _refuse_settings(options, corpus, config)
-    if not options.dry_run:
-        with naming_file(out):
-            check_free(out, force=options.force)
+    with naming_file(out):
+        check_free(out, force=options.force or options.dry_run)
     if entry is not None:
         corpus = _of_catalogue(entry, catalogue_sources(entry))
     facts = _facts(corpus, config, existing)

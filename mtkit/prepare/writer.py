@@ -14,7 +14,7 @@ import numpy as np
 
 from mtkit import data
 from mtkit.base.errors import column
-from mtkit.base.files import sha256_of, write_record
+from mtkit.base.files import kind_of, sha256_of, write_record
 from mtkit.base.folders import KEY, SCRATCH, check_writable, new_folder
 from mtkit.tokenizer import Vocabularies
 
@@ -25,8 +25,11 @@ _DROPPED_HEADING = "file\tline\treason\n"
 
 def check_free(path: Path, *, force: bool) -> None:
     """Refuse an output folder that exists or cannot be created; `force` allows a prepared one."""
-    kind = "a prepared folder"
-    check_writable(path, force=force, kind=kind, place="--out", is_kind=data.is_prepared)
+
+    def is_kind(folder: Path) -> bool:
+        return kind_of(folder / data.MANIFEST) == "prepared folder"
+
+    check_writable(path, force=force, kind="a prepared folder", place="--out", is_kind=is_kind)
 
 
 @contextmanager

@@ -403,7 +403,7 @@ def test_what_is_not_a_model_is_refused_in_one_line(place, sources, tiny_run):
         ("a/b/c", "a/b/c: there is no such folder or file"),
         ("model/onnx", "model/onnx: has neither config.json"),
         (sources["shared"] / "config.json", f"give the folder, {sources['shared']}, as SOURCE"),
-        (tiny_run.path, "is a run of mtkit already, and needs no import"),
+        (tiny_run.path, "is a run folder of mtkit, and needs no import"),
     ):
         assert message in place.refused("import", source, "out")
 

@@ -220,7 +220,9 @@ def test_what_cannot_be_trimmed_gets_one_line(case: str, run: Run, text: Path, t
 
 def test_one_language_of_an_import_without_directions_gets_one_line(runs, text, tmp_path):
     assert not runs["nllb"].manifest.data.directions
-    with pytest.raises(MtkitError, match="no direction between deu_Latn; give both languages of one"):
+    with pytest.raises(
+        MtkitError, match="no direction between deu_Latn; give both languages of one"
+    ):
         trimmed(runs["nllb"], tmp_path / "out", text, keep_languages=["de"])
 
 
