@@ -41,7 +41,7 @@ from mtkit.cli.output import (
     refuse_torchrun,
     write_output,
 )
-from mtkit.documents import FORMATS
+from mtkit.documents import FORMATS, Languages
 
 if TYPE_CHECKING:
     from mtkit.align import Aligner, Alignment
@@ -463,7 +463,10 @@ class _LineTranslator:
                 doubts=self.doubts,
                 review=None if self.checks is None else self._is_kept,
             )
-            yield first_line, "".join(f"{line}\n" for line in translated).encode()
+            text = "".join(f"{line}\n" for line in translated)
+            if self.format == "html":
+                text = Languages(self.translator.src_lang, self.translator.tgt_lang).page(text)
+            yield first_line, text.encode()
             self.progress.finish(first_line - 1 + len(translated))
 
     def _is_kept(self, number: int, text: str, result: str, best: Translation) -> bool:

@@ -4,6 +4,7 @@ Each format is a class of `document.Document` in a module of its own, which is l
 needed. What a document gets back unchanged is written with the same bytes.
 """
 
+from mtkit.documents.declared import Languages
 from mtkit.documents.document import (
     ALL_TRANSLATED,
     FORMATS,
@@ -20,6 +21,7 @@ __all__ = [
     "FORMATS",
     "DistinctLines",
     "Document",
+    "Languages",
     "TextFile",
     "TooLargeError",
     "open_document",

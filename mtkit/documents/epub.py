@@ -9,12 +9,14 @@ from html.entities import html5
 from urllib.parse import unquote
 
 from mtkit.base.errors import MtkitError
+from mtkit.documents.declared import Languages
 from mtkit.documents.paragraph import Element, Paragraph, by_name
 from mtkit.documents.xml import XmlDocument
 
 _TEXT_TYPES = ("application/xhtml+xml", "application/x-dtbncx+xml")
 # Fonts may be made unreadable for other programs; the text is not.
 _DRM = re.compile(rb'Algorithm="(?!http://www\.idpf\.org/2008/embedding|http://ns\.adobe\.com)')
+_XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 _ENTITY = re.compile(rb"&(?!(?:amp|lt|gt|quot|apos);)(\w+;)")
 
 
@@ -42,6 +44,7 @@ class Epub(XmlDocument):
         if main not in self._package.names:
             raise MtkitError("its package document is missing")
         root, folder = self._tree(main), posixpath.dirname(main)
+        self._main = main
         items = {
             item.get("id"): posixpath.normpath(
                 posixpath.join(folder, unquote(item.get("href", "")))
@@ -65,6 +68,17 @@ class Epub(XmlDocument):
     def _paragraphs(self, name: str, root: Element) -> Iterator[Paragraph]:
         # The title of the book or of a chapter, an entry of the table of contents, the chapter.
         return map(Blocks, [*root.iter("{*}title", "{*}text", "{*}body")])
+
+    def _end_marks(self) -> None:
+        if not self._changed:
+            return
+        languages = Languages(self._options.source, self._options.target)
+        for language in self._to_change(self._main).iter("{*}language"):
+            language.text = languages.declared((language.text or "").strip())
+        for root in self._changed.values():
+            for name in ("lang", _XML_LANG):
+                if code := root.get(name):
+                    root.set(name, languages.declared(code))
 
 
 def _character(entity: re.Match[bytes]) -> bytes:

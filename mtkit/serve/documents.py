@@ -9,7 +9,14 @@ from itertools import chain
 from pathlib import PurePosixPath
 
 from mtkit.base.errors import MtkitError
-from mtkit.documents import FORMATS, DistinctLines, TextFile, TooLargeError, open_document
+from mtkit.documents import (
+    FORMATS,
+    DistinctLines,
+    Languages,
+    TextFile,
+    TooLargeError,
+    open_document,
+)
 from mtkit.serve.bodies import ClientFile
 from mtkit.serve.directions import Direction
 from mtkit.serve.http_errors import RequestError, invalid
@@ -46,7 +53,7 @@ async def translate_document(
     request = replace(request, texts=parts, form=form, is_document=True)
     answer = await service.translate(request, key_hash)
     lines = [line for best, *_ in answer.translations for line in best.text.split("\n")]
-    data, notes = await in_thread(_written, opened, lines)
+    data, notes = await in_thread(_written, opened, lines, codes if form == "html" else None)
     path = PurePosixPath(file.name)
     translations = [part for best, *_ in answer.translations for part in best.parts]
     notes += _notes(translations)
@@ -92,10 +99,16 @@ def _read(
     return opened, ["\n".join(window) for window in windows]
 
 
-def _written(opened: TextFile | DistinctLines, lines: Sequence[str]) -> tuple[bytes, list[str]]:
-    """The bytes of the translated file, and what there is to know about it."""
+def _written(
+    opened: TextFile | DistinctLines, lines: Sequence[str], of_page: Direction | None
+) -> tuple[bytes, list[str]]:
+    """The bytes of the translated file, perhaps a page, and what there is to know about it."""
     if isinstance(opened, TextFile):
-        return opened.edited([(0, len(opened.text), "\n".join(lines))]), []
+        text = "\n".join(lines)
+        # In UTF-16, which has a mark, the charset that a page declares does not count.
+        if of_page and opened.charset == "utf-8":
+            text = Languages(*of_page).page(text)
+        return opened.edited([(0, len(opened.text), text)]), []
     for line, translation in zip(opened.segments, lines, strict=True):
         opened.put(line, translation)
     return opened.write(), [note for note, _ in opened.notes]

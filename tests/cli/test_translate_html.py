@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 from support.command_line import Place
 
+from mtkit.documents import Languages
 from mtkit.run_folder import Run
 from mtkit.translate import Translator, Window, markup_windows, translate_markup
 from mtkit.translate.html.markup import parse
@@ -108,3 +109,40 @@ def test_html_has_one_text_per_line(option: str, trained: Place):
     trained.write("x", "")
     error = trained.refused("translate", "--format", "html", option, stdin=b"one\n")
     assert f"{option.split('=')[0]} cannot be combined with --format html" in error
+
+
+@pytest.mark.parametrize(
+    ("page", "translated"),
+    [
+        ('<meta charset="iso-8859-1">', '<meta charset="utf-8">'),
+        ("<META CHARSET=windows-1252>", "<META CHARSET=utf-8>"),
+        (
+            '<meta http-equiv="Content-Type"\n content="text/html; charset=iso-8859-1" />',
+            '<meta http-equiv="Content-Type"\n content="text/html; charset=utf-8" />',
+        ),
+        ("<?xml version='1.0' encoding='ISO-8859-1'?>", "<?xml version='1.0' encoding='utf-8'?>"),
+        ('<html lang="en-GB" xml:lang="en">', '<html lang="de" xml:lang="de">'),
+        ("<html class=x lang=eng_Latn>", "<html class=x lang=de>"),
+        *((same, same) for same in (
+            "<meta charset=UTF-8>",
+            "<meta name=description content='write charset=latin1'>",
+            "<!-- <meta charset=latin1> --><script>'<meta charset=latin1>'</script>",
+            '<html lang="fr"><p lang="en">&lt;meta charset=latin1&gt;</p>',
+            "<html data-lang=en><metadata charset=latin1>",
+        )),
+    ],
+)  # fmt: skip
+def test_a_page_says_that_it_is_utf_8_and_in_the_target_language(page: str, translated: str):
+    assert Languages("en", "deu_Latn").page(page) == translated
+
+
+def test_a_page_of_unknown_languages_keeps_what_it_says_of_them():
+    page = '<html lang="en">'
+    assert Languages("", "de").page(page) == Languages("en", "").page(page) == page
+
+
+def test_the_command_writes_the_charset_and_language_of_the_page(trained: Place):
+    page = '<html lang="en"><meta charset="latin1"><p>one</p>\n'
+    trained.write("in.html", page)
+    out = trained.mtkit("translate", "in.html").out
+    assert out.startswith('<html lang="de"><meta charset="utf-8"><p>')

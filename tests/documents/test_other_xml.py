@@ -136,6 +136,22 @@ def test_a_chapter_keeps_its_document_type_and_what_is_not_translated():
     assert new.getroottree().docinfo.public_id == "-//W3C//DTD XHTML 1.1//EN"
 
 
+@pytest.mark.parametrize(("own", "new"), [("en-US", "de"), ("fr", "fr")])
+def test_a_book_names_the_language_of_its_translation(own: str, new: str):
+    members = epub(one="<p>text</p>")
+    book = str(members["o/book.opf"]).replace("<p><m>", f"<p><m><language>{own}</language>")
+    members["o/book.opf"] = book
+    page = str(members["o/text /one.xhtml"]).replace(
+        "<html", f"<html lang='{own}' xml:lang='{own}'"
+    )
+    document = opened("a.epub", {**members, "o/text /one.xhtml": page}, source="en", target="de")
+    parts = trees(
+        document.write([s.line.upper() if s.line == "text" else None for s in document.segments])
+    )
+    assert parts["o/book.opf"].findtext("{*}m/{*}language") == new
+    assert [*parts["o/text /one.xhtml"].attrib.values()] == [new, new]
+
+
 def test_a_book_with_drm_is_refused_and_one_with_obfuscated_fonts_is_read():
     method = '<e><m Algorithm="http://www.{}"/></e>'
     fonts = {"META-INF/encryption.xml": method.format("idpf.org/2008/embedding")}

@@ -29,7 +29,7 @@ FILES = {
     "a.docx": zipped(word(f"<w:p>{run('one two')}{run(' nine', '<w:b/>')}</w:p>")),
     "a.odt": zipped(odt("<text:p>one <text:span>two</text:span></text:p>")),
     "a.txt": b"\xef\xbb\xbfone two\r\n\r\nthree\r\nfour <b>",
-    "a.HTML": b"<p>one <b>two</b>\nnine</p>\n<pre>six\n\n</pre><ul><li>three",
+    "a.HTML": b"<html lang=en><meta charset=x><p>one\nnine</p>\n<pre>six\n\n</pre><ul><li>three",
 }  # fmt: skip
 
 

@@ -138,8 +138,8 @@ def zipped(members: dict[str, str | bytes]) -> bytes:
     return data.getvalue()
 
 
-def opened(name: str, members: dict[str, str | bytes]) -> Document:
-    return open_document(name, zipped(members))
+def opened(name: str, members: dict[str, str | bytes], **options: Any) -> Document:
+    return open_document(name, zipped(members), **options)
 
 
 WORD = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
