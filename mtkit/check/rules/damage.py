@@ -49,6 +49,12 @@ _MEASURED = re.compile(
     r"[ \u00a0\u202f-]?([%$€£¥]|°[CF]|[^\W\d_]+)?(?:[ \u00a0\u202f](?:de |d['’])?([^\W\d_]+))?"
 )
 
+# What a number may mean without its unit, as an age, a time, a day of a month or a price does. In
+# 232,000 good pairs of five corpora, one number got another unit.
+_IMPLIED = frozenset(
+    ["year", "day", "hour", "minute", "second", "dollar", "euro", "pound", "franc", "yen"]
+)
+
 
 @functools.cache
 def _units() -> dict[str, frozenset[str]]:
@@ -150,8 +156,13 @@ def letter_loop(source: str, words: Sequence[str], text: str) -> re.Match[str] |
 
 
 def other_units(src: Text, tgt: Text) -> Iterator[tuple[str, str]]:
-    """The same numbers with other units: what each side has."""
+    """The same numbers with other units, or with one where the source has none: what each has."""
     ours, theirs = _measured(src), _measured(tgt)
+    new = theirs.keys() - ours.keys()
+    named = _IMPLIED.union(*(_units().get(word, ()) for word in src.words)) if new else _IMPLIED
+    for sign, number, word, _ in _MEASURED.findall(src.plain) if new else ():
+        of_number = {} if sign or word or number not in new else theirs[number]
+        yield from ((number, name) for name, units in of_number.items() if not units & named)
     for number in ours.keys() & theirs.keys():
         pairs = itertools.product(ours[number].values(), theirs[number].values())
         if all(units.isdisjoint(others) for units, others in pairs):
