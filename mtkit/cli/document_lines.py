@@ -16,6 +16,7 @@ from mtkit.cli.console import print_text, standard_input
 from mtkit.documents import (
     ALL_TRANSLATED,
     FORMATS,
+    STRUCTURED,
     DistinctLines,
     Document,
     open_document,
@@ -54,7 +55,7 @@ def format_of(given: str | None, path: Path | None) -> str:
     ending = given or _ending_of(path)
     if ending in _HTML:
         return "html"
-    return ending if ending in FORMATS or ending in shared.UNREAD else "text"
+    return ending if ending in {*FORMATS, *STRUCTURED, *shared.UNREAD} else "text"
 
 
 def _ending_of(path: Path | None) -> str:

@@ -8,6 +8,7 @@ from mtkit.documents.declared import Languages
 from mtkit.documents.document import (
     ALL_TRANSLATED,
     FORMATS,
+    STRUCTURED,
     DistinctLines,
     Document,
     TooLargeError,
@@ -19,6 +20,7 @@ from mtkit.documents.text import TextFile
 __all__ = [
     "ALL_TRANSLATED",
     "FORMATS",
+    "STRUCTURED",
     "DistinctLines",
     "Document",
     "Languages",

@@ -166,6 +166,20 @@ FORMATS = {
     for ending in format_.endings.split()
 }
 
+# Formats that lines would damage, and what can be done. An ending such as `ts` and `arb`, which
+# corpora have for a language, is none of them.
+STRUCTURED = {
+    ending: advice
+    for advice, endings in {
+        "convert it to .srt": "ass dfxp sbv ssa sub ttml",
+        "convert it to .po, with the Translate Toolkit for example": "csv ini json jsonl "
+        "properties resx strings stringsdict tmx toml tsv xml yaml yml",
+        "convert it to .md, with Pandoc for example": "adoc rst tex textile",
+        "give --format xlf if it is XLIFF": "mqxliff mxliff sdlxliff",
+    }.items()
+    for ending in endings.split()
+}
+
 _BEGINNINGS = {
     b"%PDF-": "it is a PDF, which has no sentences; convert it to .docx",
     b"{\\rtf": "it is RTF; save it as .docx",
@@ -186,9 +200,11 @@ def open_document(name: str, data: bytes, *, format: str | None = None, **option
         if data.startswith(beginning):
             raise MtkitError(f"{name}: {reason}")
     if ending not in FORMATS:
+        advice = f"save it as .docx for example, or give --format, one of {', '.join(FORMATS)}"
+        if ending in STRUCTURED:
+            advice = f"{STRUCTURED[ending]}, or give --format text to translate it line by line"
         raise MtkitError(
-            f"{name}: its format '{ending or 'unknown'}' cannot be translated; save it as .docx "
-            f"for example, or give --format, one of {', '.join(FORMATS)}"
+            f"{name}: its format '{ending or 'unknown'}' cannot be translated; {advice}"
         )
     module = importlib.import_module(f"mtkit.documents.{FORMATS[ending].module}")
     try:

@@ -10,7 +10,7 @@ from support.command_line import Place
 from support.documents import names_of, run, trees, unit, word, xliff, zipped
 
 from mtkit.base.text import open_binary
-from mtkit.documents import open_document
+from mtkit.documents import STRUCTURED, open_document
 from mtkit.documents.subtitles import Subtitles
 from mtkit.run_folder import Run
 from mtkit.translate import Translator
@@ -141,6 +141,13 @@ def test_a_file_without_anything_left_to_translate_names_the_option_for_all(docu
     assert "have a translation" not in outcome.err
 
 
+def test_a_table_is_read_as_lines_if_it_is_asked_for(documents: Place):
+    documents.write("a.csv", "one,two\n")
+    documents.write("a.de", "one,two\n")
+    as_text = documents.mtkit("translate", "a.csv", "--format", "text").out
+    assert as_text == documents.mtkit("translate", "a.de").out
+
+
 def test_a_document_without_text_comes_back(documents: Place):
     documents.write("code.md", "```\none\n```\n")
     outcome = documents.mtkit("translate", "code.md", "--output", "out.md")
@@ -163,6 +170,17 @@ def test_a_document_without_text_comes_back(documents: Place):
         (["in.docx", "--output", "out.docm"], "--output has the ending .docm, and the document is"),
         (["a.pdf"], "a.pdf: it is a PDF"),
         (["a.xlsx", "--output", "b.xlsx"], "a.xlsx: its format 'xlsx' cannot be translated"),
+        *(
+            ([f"a.{ending}"], f"a.{ending}: its format '{ending}' cannot be translated; {advice}")
+            for ending, advice in {
+                **dict.fromkeys(
+                    ("csv", "json", "properties", "yml", "tmx", "xml"), "convert it to .po"
+                ),
+                **dict.fromkeys(("ass", "sub"), "convert it to .srt"),
+                "tex": "convert it to .md, with Pandoc for example, or give --format text to",
+                "sdlxliff": "give --format xlf",
+            }.items()
+        ),
         (["word"], "word: is a zip file, perhaps a document; name it .docx"),
         (["--input", "word.html"], "word.html: is a zip file"),
         (["latin.srt", "--output", "out.srt"], "latin.srt: not UTF-8"),
@@ -193,6 +211,7 @@ def test_what_cannot_be_done_is_one_line(documents: Place, arguments: list[str],
         "latin.srt": SRT.replace("one", "één").encode("latin-1"),
         "none.srt": b"one\n",
         "bad.po": b"one\n",
+        **{f"a.{ending}": b"one\n" for ending in STRUCTURED},
     }.items():
         documents.write(name, data)
     assert message in documents.refused("translate", *arguments)
