@@ -210,5 +210,6 @@ def open_document(name: str, data: bytes, *, format: str | None = None, **option
     try:
         opened: Document = getattr(module, FORMATS[ending].document)(data, Options(**options))
     except MtkitError as error:
-        raise type(error)(f"{name}: {error}") from None
+        fault = error if data.strip(b"\xef\xbb\xbf\r\n\t ") else "it is empty"
+        raise type(error)(f"{name}: {fault}") from None
     return opened

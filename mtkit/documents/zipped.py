@@ -47,12 +47,15 @@ class Package:
         try:
             self._zip = zipfile.ZipFile(io.BytesIO(data))
         except _ERRORS:
-            fault = "it is not a zip file, or its end is missing" if data else "it is empty"
-            raise MtkitError(fault) from None
+            raise MtkitError("it is not a zip file, or its end is missing") from None
         infos = self._zip.infolist()
-        # Of members with the same name the last one counts, as for other readers.
-        self._members = {info.filename.replace("\\", "/"): info for info in infos}
+        names = [info.filename.replace("\\", "/") for info in infos]
+        self._members = dict(zip(names, infos, strict=True))
         self.names = list(self._members)
+        # Programs differ in which of them counts, and Word opens none. A folder has nothing in it.
+        for name, info in zip(names, infos, strict=True):
+            if self._members[name] is not info and not name.endswith("/"):
+                raise MtkitError(f"it is damaged: it has two members {name}")
         self.notes = [
             note.format(count)
             for note, pattern in _NOTES.items()

@@ -203,8 +203,8 @@ def glossary_of(given: Parameters) -> dict[str, str]:
     if isinstance(terms, str) and not given.is_json:
         with suppress(ValueError, RecursionError):
             terms = json.loads(terms)
-    if not isinstance(terms, dict):
-        raise invalid("glossary parameter is not a mapping of terms")
+    if not (isinstance(terms, dict) and all(isinstance(term, str) for term in terms.values())):
+        raise invalid('glossary parameter is not an object of terms, such as {"dog": "Hund"}')
     sources, targets = (texts_of(list(side), "glossary") for side in (terms, terms.values()))
     return dict(zip(sources, targets, strict=True))
 

@@ -143,18 +143,35 @@ def test_names_of_members_in_an_old_charset_are_written_in_utf_8():
         assert package.read(names[0]) == b"second"
 
 
-def test_a_member_that_is_there_twice_or_damaged_does_not_hinder_writing():
-    data = io.BytesIO()
-    with zipfile.ZipFile(data, "w") as package:
-        package.writestr("a", b"first")
-        with pytest.warns(UserWarning, match="Duplicate"):
-            package.writestr("a", b"second")
-        package.writestr("image", b"picture")
-    broken = data.getvalue().replace(b"picture", b"pixture")
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize("name", ["a.docx", "a.pptx", "a.odt", "a.epub"])
+@pytest.mark.parametrize(("member", "again"), [("x/y.xml", "x\\y.xml"), ("a.png", "a.png")])
+def test_a_package_in_which_a_member_is_twice_is_refused(name: str, member: str, again: str):
+    makers = {"a.docx": word(""), "a.pptx": slides(), "a.odt": odt(""), "a.epub": epub(one="")}
+    data = io.BytesIO(zipped(makers[name]))
+    with zipfile.ZipFile(data, "a") as package:
+        for folder in ("x/", "x/"):
+            package.writestr(folder, b"")
+        package.writestr(member, b"first")
+    open_document(name, data.getvalue())
+    with zipfile.ZipFile(data, "a") as package:
+        package.writestr(again, b"second")
+    with pytest.raises(MtkitError, match=rf"^{name}: it is damaged: it has two members {member}$"):
+        open_document(name, data.getvalue())
+
+
+@pytest.mark.parametrize("ending", ["srt", "vtt", "xlf", "docx", "pptx", "odt", "epub"])
+@pytest.mark.parametrize("data", [b"", b" \r\n", b"\xef\xbb\xbf\n"])
+def test_an_empty_file_is_called_empty(ending: str, data: bytes):
+    with pytest.raises(MtkitError, match=rf"^a\.{ending}: it is empty$"):
+        open_document(f"a.{ending}", data)
+
+
+def test_a_member_that_is_damaged_does_not_hinder_writing():
+    broken = zipped({"a": b"first", "image": b"picture"}).replace(b"picture", b"pixture")
     with zipfile.ZipFile(io.BytesIO(Package(broken).write({"a": b"new"}))) as package:
-        first, second, image = package.infolist()
-        assert [package.read(info) for info in (first, second)] == [b"first", b"new"]
-        assert image.filename == "image"
+        assert package.read("a") == b"new"
+        assert package.namelist() == ["a", "image"]
 
 
 PROGRAM = """

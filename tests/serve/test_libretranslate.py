@@ -77,7 +77,14 @@ def test_codes_are_read_in_any_case_and_with_a_region(served: Served, plain: Tra
         ({"q": 7}, "Invalid request: q parameter is not a text or a list of texts"),
         ({"q": ["x", 7]}, "Invalid request: q parameter is not a text or a list of texts"),
         ({"source": 7}, "Invalid request: source parameter is not a text or a list of texts"),
-        ({"glossary": ["a"]}, "Invalid request: glossary parameter is not a mapping of terms"),
+        *(
+            (
+                {"glossary": glossary},
+                "Invalid request: glossary parameter is not an object of terms, such as "
+                '{"dog": "Hund"}',
+            )
+            for glossary in (["a"], {"one": 1}, {"one": ["x"]}, {"one": None}, 5, "x")
+        ),
         ({"glossary": {"x" * 201: "y"}}, "a term of the glossary has more than 200 characters"),
         ({"glossary": {str(i): "x" for i in range(1001)}}, "the glossary has more than 1000 terms"),
         ({"glossary": {"one": ""}}, "Invalid request: the target term is empty"),
@@ -85,10 +92,6 @@ def test_codes_are_read_in_any_case_and_with_a_region(served: Served, plain: Tra
             {"glossary": {"one": "x", "one ": "y"}},
             "Invalid request: the source term 'one' has the target term 'x' already; keep one of "
             "them",
-        ),
-        (
-            {"glossary": {"one": 1}},
-            "Invalid request: glossary parameter is not a text or a list of texts",
         ),
     ],
 )
