@@ -113,7 +113,7 @@ def test_other_names_are_not_found(served: Served, name: str):
         ("a.txt", b"one", {"target": ""}, "missing target parameter"),
         ("a.txt", b"one", {"target": "zz"}, "zz is not supported"),
         ("a.txt", b"one", {"source": "de", "target": "en"}, "not available as a target language"),
-        ("a.txt", b"one", {"glossary": "[1]"}, "glossary parameter is not a mapping"),
+        ("a.txt", b"one", {"glossary": "[1]"}, "glossary parameter is not an object"),
     ],
 )
 def test_what_cannot_be_translated_is_refused_with_the_reason(served, name, data, fields, message):
