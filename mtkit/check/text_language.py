@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
-from mtkit.base import language_id
-from mtkit.check.model.run_quality import RunChecks
 from mtkit.check.rules import limits
-from mtkit.check.rules.facts import PairFacts
-from mtkit.check.rules.marks import Text
+from mtkit.run_folder import CONFIDENCE
 
-# Lines of a text that are looked at, at least, and characters of each.
-_MAX_LINES, _MAX_CHARACTERS = language_id.MAX_SAMPLES * language_id.SAMPLE_LINES, 500
+if TYPE_CHECKING:
+    from mtkit.check.rules.facts import PairFacts
+    from mtkit.check.rules.marks import Text
+
+# Lines of a sample, at most and at least, of a text that are looked at, at least, and characters of
+# each. `language_id` has the same, but is only loaded for a text that is unusual.
+_SAMPLE_LINES, _MIN_LINES, _MAX_LINES, _MAX_CHARACTERS = 50, 10, 1000, 500
 # Lines of a text that is identified whatever it is: so many take a hundred times as long.
 _MIN_IDENTIFIED = 2000
 
 
 def wrong_languages(pairs: Sequence[tuple[str, str]], facts: PairFacts) -> str:
     """What is wrong with the languages of pairs, by samples of all parts; or nothing."""
+    from mtkit.base import language_id
+
     some = pairs[:: -(-len(pairs) // _MAX_LINES) or 1]
     sides = [[pair[side] for pair in some] for side in (0, 1)]
     codes = facts.src_lang, facts.tgt_lang
@@ -55,21 +61,24 @@ class InputLanguage:
             yield line
 
     def sentence(self) -> str:
-        """Which language many lines are in instead; empty if they are in the right one.
-
-        Raises:
-            MtkitError: if the checks of the run are damaged.
-        """
+        """Which language many lines are in instead; empty if they are in the right one."""
         code = self._languages[0]
-        if not code or self._total < language_id.MIN_LINES:
+        if not code or self._total < _MIN_LINES:
             return ""
-        size, count = language_id.SAMPLE_LINES, len(self._lines)
+        # These take a while to load, which a short text need not wait for.
+        from mtkit.check.rules.marks import Text
+
+        size, count = _SAMPLE_LINES, len(self._lines)
         # Tags are in no language.
         texts = [Text(line, code) for line in self._lines]
         samples = [texts[at : at + size] for at in range(0, count, size)]
         unusual = [sample for sample in samples if not self._is_usual(sample)]
+        if not unusual:
+            return ""
+        from mtkit.base import language_id
+
         try:
-            if not unusual or not language_id.can_identify(code):
+            if not language_id.can_identify(code):
                 return ""
             named = [
                 (len(sample), name)
@@ -90,16 +99,29 @@ class InputLanguage:
         )
 
     @functools.cached_property
-    def _facts(self) -> PairFacts | None:
-        checks = RunChecks.load(self._run)
-        direction = checks and checks.direction(*self._languages)
-        return direction.facts if direction else None
+    def _usual(self) -> _Usual | None:
+        """Read without all else that checks know, which would take ten times as long."""
+        try:
+            content = json.loads((self._run / CONFIDENCE).read_text(encoding="utf-8"))
+            all_facts = [direction["facts"] for direction in content["directions"]]
+            languages = [(facts["src_lang"], facts["tgt_lang"]) for facts in all_facts]
+            facts = all_facts[languages.index(self._languages)]
+            words = frozenset(facts["src_words"]).difference(facts["tgt_words"])
+            return _Usual(words, facts["usual_share"]) if words else None
+        except (OSError, ValueError, LookupError, TypeError):
+            return None
 
     def _is_usual(self, sample: Sequence[Text]) -> bool:
         """Whether enough words are usual; without such words, whether the text is short."""
-        facts = self._facts
-        if facts is None or not facts.source_only:
+        if self._usual is None:
             return self._total < _MIN_IDENTIFIED
         words = [word for text in sample for word in text.words]
-        usual = sum(map(facts.source_only.__contains__, words))
-        return usual >= limits.MIN_USUAL_SHARE * facts.usual_share * len(words)
+        usual = sum(map(self._usual.words.__contains__, words))
+        return usual >= limits.MIN_USUAL_SHARE * self._usual.share * len(words)
+
+
+class _Usual(NamedTuple):
+    """The words that are usual in the source of a run and not in its target, and their share."""
+
+    words: frozenset[str]
+    share: float

@@ -7,6 +7,7 @@ is text; if the translation does not have it again, it is put back as placeholde
 
 from __future__ import annotations
 
+import functools
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
@@ -26,18 +27,23 @@ _INDEX = re.compile(r"(?:[A-Za-zα-ω]|\d+)(?:[,+\u2212-](?:[A-Za-z]|\d+))*")
 # A text in which the characters of elements are M in marks, I in an index, and R in `<ruby>`.
 _M, _I, _R = "\ue000", "\ue001", "\ue002"
 _LETTERS = r"(?:\d|[A-Z][a-z]?+|[a-zα-ω](?![a-z])){1,9}+"
-_GLUED = re.compile(
-    rf"""(?P<symbol>(?<![^\W_]|[{_M}{_I}])(?:
-        [A-Za-zα-ω][{_M}{_I}]++                                     # x_i, m²
-      | (?:\d++|(?:\d|[A-Z](?:[a-z](?=[A-Z\d]))?+){{1,5}}+){_M}++   # 10⁶, CO₂; He¹ is a word
-      | {_LETTERS}(?:{_M}++{_LETTERS})++{_M}*+)(?![^\W_])           # H₂O
-      | {_R}[{_R}{_M}]*+)
-      | (?<=[^\W_]){_M}++(?:[,;–-]{_M}++)*+                         # word¹, word¹,²
-      | (?<=[^\s(\[{{][.,;:!?…)\]}}”’»"'。、，！？）】」』]){_M}++(?![^\W_])   # word.¹
-      | {_M}++(?=[^\W\d_]{{3}}|[^\W\d_a-z])                         # ¹Word, but not 20th
-    """,
-    re.VERBOSE,
-)
+
+
+@functools.cache
+def _glued() -> re.Pattern[str]:
+    # It takes 8 ms to compile, and most texts have no elements.
+    return re.compile(
+        rf"""(?P<symbol>(?<![^\W_]|[{_M}{_I}])(?:
+            [A-Za-zα-ω][{_M}{_I}]++                                     # x_i, m²
+          | (?:\d++|(?:\d|[A-Z](?:[a-z](?=[A-Z\d]))?+){{1,5}}+){_M}++   # 10⁶, CO₂; He¹ is a word
+          | {_LETTERS}(?:{_M}++{_LETTERS})++{_M}*+)(?![^\W_])           # H₂O
+          | {_R}[{_R}{_M}]*+)
+          | (?<=[^\W_]){_M}++(?:[,;–-]{_M}++)*+                         # word¹, word¹,²
+          | (?<=[^\s(\[{{][.,;:!?…)\]}}”’»"'。、，！？）】」』]){_M}++(?![^\W_])   # word.¹
+          | {_M}++(?=[^\W\d_]{{3}}|[^\W\d_a-z])                         # ¹Word, but not 20th
+        """,
+        re.VERBOSE,
+    )
 
 
 def marked(segment: Segment) -> Segment:
@@ -61,7 +67,7 @@ def _literals(nodes: Iterable[Node], text: str) -> Iterator[Node]:
             if not marks or marks[-1][1] <= start:
                 marks.append((start, end, kind))
     edges.sort()
-    for match in _GLUED.finditer("".join(kinds)) if marks else ():
+    for match in _glued().finditer("".join(kinds)) if marks else ():
         first, last = match.span()
         others = edges[bisect_right(edges, (first, len(text))) : bisect_left(edges, (last, 0))]
         if all(first <= other <= last for _, other in others):
