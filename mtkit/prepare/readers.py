@@ -10,6 +10,7 @@ Only this module imports pyarrow. It is slow to import, so it is imported where 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import json
@@ -95,8 +96,8 @@ def parse_source(
               and of these the text without inline codes. A unit without one of the languages
               has an empty side. Entities must not be declared, because they could expand a small
               file without limit.
-            - FILE.parquet: one pair per row, in the columns named by the language codes, or in
-              the fields of the column "translation".
+            - FILE.parquet: one pair per row, in the columns of such names, or in the fields of
+              the column "translation".
             - FILE.jsonl: one object per line, likewise.
             - PREFIX, where PREFIX.<src_lang> and PREFIX.<tgt_lang> are two text files.
             - hf:OWNER/DATASET[:CONFIG][:SPLIT], on the Hugging Face hub; the default split is
@@ -257,6 +258,18 @@ def _plain_or_compressed(name: str) -> Path | None:
 # One file with both sides
 
 
+@functools.lru_cache(16)
+def _sides_in(names: tuple[str, ...], languages: tuple[str, str]) -> tuple[str, ...]:
+    """What columns or fields call both sides: codes of any standard, or as in `_SIDES`.
+
+    A side that is not there has its code.
+    """
+    codes = tuple(code if code in names else find_code(code, names) or code for code in languages)
+    if codes[0] == codes[1]:
+        return languages
+    return next((both for both in (codes, *_SIDES) if {*both} <= {*names}), codes)
+
+
 class _Tsv(FileSource):
     kind, unit = "tsv", "line"
 
@@ -291,27 +304,23 @@ class _Tsv(FileSource):
         """Whether the first line is a header, the columns of both sides, and how many there are."""
         first = next(_lines(self._path, 1, Reading()), [b""])[0]
         header = [cell.strip().lower() for cell in first.decode(errors="replace").split("\t")]
-        codes = [find_code(code, header) or code.lower() for code in self._languages]
-        for names in (codes, *_SIDES):
-            if all(name in header for name in names) and len({*names}) == 2:
-                for name in names:
-                    if header.count(name) > 1:
-                        raise MtkitError(
-                            f"{self._path}: the first line names the column '{name}' twice"
-                        )
-                return True, [header.index(name) for name in names], len(header)
-        return False, [0, 1], 2
+        names = _sides_in(tuple(header), self._languages)
+        if not {*names} <= {*header}:
+            return False, [0, 1], 2
+        for name in names:
+            if header.count(name) > 1:
+                raise MtkitError(f"{self._path}: the first line names the column '{name}' twice")
+        return True, [header.index(name) for name in names], len(header)
 
 
 class _JsonLines(FileSource):
     kind, unit, is_escaped = "jsonl", "line", True
 
     def _read(self, size: int, reading: Reading) -> Iterator[Block]:
-        wanted = {*self._languages, "translation"}
-
         def counted(fields: list[tuple[str, Any]]) -> dict[str, Any]:
             record = dict(fields)
             if len(record) < len(fields):
+                wanted = {*_sides_in(tuple(record), self._languages), "translation"}
                 used = [name for name, _ in fields if name in wanted]
                 reading.found[REPEATED] += len(used) - len({*used})
             return record
@@ -349,7 +358,7 @@ class _JsonLines(FileSource):
                 + json.dumps(dict.fromkeys(self._languages, "…"), ensure_ascii=False)
             )
         sides = []
-        for language in self._languages:
+        for language in _sides_in(tuple(record), self._languages):
             if language not in record:
                 raise MtkitError(f"{place}: no field '{language}', only {listed(record)}")
             side = record[language]
@@ -391,7 +400,8 @@ class _Parquet(FileSource):
         if isinstance(record := types.get("translation"), StructType):
             types |= {f"translation.{field.name}": field.type for field in record}
         for prefix in ("", "translation."):
-            columns = [prefix + language for language in self._languages]
+            names = (name.removeprefix(prefix) for name in types if name.startswith(prefix))
+            columns = [prefix + side for side in _sides_in(tuple(names), self._languages)]
             if types.keys() >= {*columns}:
                 break
         else:

@@ -667,11 +667,38 @@ def write_parquet(path: Path, **columns: pa.Array) -> Path:
     return path
 
 
+@pytest.mark.parametrize("within", [False, True])
+@pytest.mark.parametrize(
+    ("src", "tgt"),
+    [
+        ("eng_Latn", "deu_Latn"),
+        ("eng", "ger"),
+        ("en-GB", "DE"),
+        ("source", "target"),
+        ("src", "tgt"),
+    ],
+)
+def test_fields_and_columns_may_be_named_by_codes_of_any_standard(tmp_path, src, tgt, within):
+    rows: list[dict[str, Any]] = [{tgt: "eins", "n": "x", src: "one"}]
+    if within:
+        rows = [{"n": "x", "translation": row} for row in rows]
+    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    write_lines(tmp_path / "a.jsonl", [json.dumps(rows[0]).encode()])
+    for name in ("a.parquet", "a.jsonl"):
+        assert pairs_of(source_of(tmp_path / name)) == [(b"one", b"eins")]
+
+
+def test_a_repeated_field_of_another_code_is_counted(tmp_path):
+    source = source_of(write_lines(tmp_path / "a.jsonl", [b'{"eng":"x","deu":"eins","eng":"one"}']))
+    assert pairs_of(source) == [(b"one", b"eins")]
+    assert [*source.reading.found.values()] == [1]
+
+
 def test_columns_that_are_not_there_are_reported_with_those_that_are(tmp_path):
-    file = write_parquet(tmp_path / "a.parquet", en=pa.array(["x"]), ger=pa.array(["y"]))
+    file = write_parquet(tmp_path / "a.parquet", en=pa.array(["x"]), fra=pa.array(["y"]))
     message = error_of(lambda: source_of(file))
     assert message == (
-        f"{file}: no columns 'en' and 'de', and no column 'translation' with these, only en, ger"
+        f"{file}: no columns 'en' and 'de', and no column 'translation' with these, only en, fra"
     )
     file = write_parquet(tmp_path / "b.parquet", en=pa.array(["x"]), de=pa.array([1]))
     assert error_of(lambda: source_of(file)) == f"{file}: the column 'de' is not text but int64"
@@ -713,7 +740,7 @@ def test_what_is_null_is_empty_and_categories_are_text(tmp_path):
         (b"\n\n{", "line 4: not JSON ("),
         (b"[" * 100_000, "line 2: not JSON ("),
         (b'["x", "y"]', 'line 2: not an object, as in {"en": "…", "de": "…"}'),
-        (b'{"en": "x", "ger": "y"}', "line 2: no field 'de', only en, ger"),
+        (b'{"en": "x", "fra": "y"}', "line 2: no field 'de', only en, fra"),
         (b'{"en": "x", "de": 7}', "line 2: the field 'de' is not text"),
     ],
 )
