@@ -106,6 +106,11 @@ class Trimming:
         log.info(
             "of %d lines, %d are translated as by the whole run (greedy search)", len(same), count
         )
+        if 2 * count < len(same):
+            log.warning(
+                "the subwords of most translations were left out; give text in the target language "
+                "too, with a further --keep-text"
+            )
         whole = RunModel(Translator(runs, Torch([limited.eval()], runs)))
         # A translation may be written in other subwords than it was made of; this text is not.
         return agreement(whole, trimmed, text, [whole.translate(same), theirs], targets=same)

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -270,6 +271,23 @@ def test_a_vocabulary_without_bytes_says_which_characters_are_lost(runs, tmp_pat
     trimmed(Run.open(tmp_path / "other"), tmp_path / "out", text)
     assert "unknown from now on" in caplog.text
     assert "2 characters (ↀ ↄ)" in caplog.text
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_text_without_translations_is_said(is_kept, runs, tmp_path, text, caplog):
+    run = runs["nllb"]
+    tokenizer = run.tokenizers().src
+    used = {i for line in LINES for i in tokenizer.encode(line)}
+    # Words, of which all translations then are.
+    words = [i for i in range(len(tokenizer)) if re.fullmatch("[▁a-z]{3,}", tokenizer.piece(i))]
+    always = next(i for i in words if (i in used) == is_kept)
+    weights = run.select(None)[0]
+    weights["output_bias"][always] += 1e4
+    made = Run.create(tmp_path / "run", run.config, run.tokenizers(), manifest=run.manifest)
+    made.save(0, weights=weights, optimizer=None, state={})
+    trimmed(Run.open(tmp_path / "run"), tmp_path / "out", text)
+    advice = "give text in the target language too, with a further --keep-text"
+    assert (advice in caplog.text) != is_kept
 
 
 def test_the_command_has_the_options(place: Place, run: Run, text: Path):
