@@ -46,7 +46,8 @@ _DIGITS, _YEAR = re.compile(r"\d+"), re.compile(r"(?:1[5-9]|20)\d\d$")
 _MEASURED = re.compile(
     r"(?:([$€£¥]|EUR|USD|GBP|CHF)[ \u00a0\u202f]?)?(?<![\d.,])"
     r"(\d+(?:[ \u00a0\u202f'’.,]\d{3}(?!\d))*(?:[.,]\d+)?)(?![.,]?\d)"
-    r"[ \u00a0\u202f-]?([%$€£¥]|°[CF]|[^\W\d_]+)?(?:[ \u00a0\u202f](?:de |d['’])?([^\W\d_]+))?"
+    r"[ \u00a0\u202f-]?([%$€£¥]|°(?:[ \u00a0\u202f]?[CF]\b)?|[^\W\d_]+)?"
+    r"(?:[ \u00a0\u202f](?:de |d['’])?([^\W\d_]+))?"
 )
 
 # What a number may mean without its unit, as an age, a time, a day of a month or a price does. In
@@ -159,9 +160,16 @@ def other_units(src: Text, tgt: Text) -> Iterator[tuple[str, str]]:
     """The same numbers with other units, or with one where the source has none: what each has."""
     ours, theirs = _measured(src), _measured(tgt)
     new = theirs.keys() - ours.keys()
-    named = _IMPLIED.union(*(_units().get(word, ()) for word in src.words)) if new else _IMPLIED
-    for sign, number, word, _ in _MEASURED.findall(src.plain) if new else ():
-        of_number = {} if sign or word or number not in new else theirs[number]
+    # The unit of a range, or of a list, is at its last number.
+    measured = itertools.chain.from_iterable(units.values() for units in ours.values())
+    words = (_units().get(word, ()) for word in src.words) if new else ()
+    named = _IMPLIED.union(*measured, *words)
+    for match in _MEASURED.finditer(src.plain) if new else ():
+        sign, number, word, _ = match.groups()
+        # The 3 of m3 is no number.
+        is_in_word = src.plain[: match.start(2)][-1:].isalpha()
+        is_bare = number in new and not (sign or word or is_in_word)
+        of_number = theirs[number] if is_bare else {}
         yield from ((number, name) for name, units in of_number.items() if not units & named)
     for number in ours.keys() & theirs.keys():
         pairs = itertools.product(ours[number].values(), theirs[number].values())
@@ -188,6 +196,7 @@ def _with_units(text: Text) -> Iterator[tuple[str, int, str]]:
     units, scales = _units(), scales_of(text.language)
     for match in _MEASURED.finditer(text.plain):
         sign, number, word, second = ((part or "").lower() for part in match.groups())
+        word = re.sub(r"°\s", "°", word)
         for name in (sign, f"{word} {second}", word, second if scales.at(word or "", 0)[0] else ""):
             if name in units:
                 yield number, match.start(2), name
