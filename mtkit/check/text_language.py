@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from mtkit.check.rules.facts import PairFacts
     from mtkit.check.rules.marks import Text
 
-# Lines of a sample, at most and at least, of a text that are looked at, at least, and characters of
-# each. `language_id` has the same, but is only loaded for a text that is unusual.
-_SAMPLE_LINES, _MIN_LINES, _MAX_LINES, _MAX_CHARACTERS = 50, 10, 1000, 500
+# As in `language_id`, which is only loaded for a text that is unusual.
+_SAMPLE_LINES, _MIN_LINES = 50, 10
+# Lines of a long text that are kept (up to twice as many while it is read), and of each as many
+# characters.
+_MAX_LINES, _MAX_CHARACTERS = 1000, 500
 # Lines of a text that is identified whatever it is: so many take a hundred times as long.
 _MIN_IDENTIFIED = 2000
 

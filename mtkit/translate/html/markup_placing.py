@@ -123,7 +123,7 @@ class _Placer:
         where = self._places(nodes, tgt)
         elements = sorted(where.values())
         # Many tags can be at one place.
-        point = cache(lambda start, is_mark: self._point(start, is_mark, tgt, elements))
+        point = cache(lambda start, is_mark: self._point(start, tgt, elements, is_mark=is_mark))
         places = [
             where.get(i) or (point(node.start, node.is_mark),) * 2 for i, node in enumerate(nodes)
         ]
@@ -194,7 +194,7 @@ class _Placer:
                 put(number, words)
         others = sorted(where.values())
         for number, node in left.items():
-            at = self._point(node.start, False, tgt, others)
+            at = self._point(node.start, tgt, others)
             where[number] = at, at
         return where
 
@@ -292,7 +292,9 @@ class _Placer:
             start += first - before
         return (start, end) if start < end else place
 
-    def _point(self, start: int, is_mark: bool, tgt: Range, elements: Sequence[Range]) -> int:
+    def _point(
+        self, start: int, tgt: Range, elements: Sequence[Range], *, is_mark: bool = False
+    ) -> int:
         """The place in the translation of something between characters of the source."""
         place = self._near(start, self._area(start, start, tgt), is_mark=is_mark)
         at = bisect_right(elements, (place, len(self.target))) - 1

@@ -111,20 +111,20 @@ class Segment:
             return []
         # A tag inside of it would make it another one.
         edges = sorted({0, len(self.text), *_edges(self.nodes)})
-        found: list[tuple[str, Range]] = []
+        placeholders: list[tuple[str, Range]] = []
         for start, end in pairwise(edges):
             for match in copied().finditer(self.text, start, end):
-                place = glued(match, max(start, found[-1][1][1] if found else 0), end)
-                found.append((match[0], place))
-        return found
+                last = placeholders[-1][1][1] if placeholders else 0
+                placeholders.append((match[0], glued(match, max(start, last), end)))
+        return placeholders
 
     def is_in(self, translation: str) -> bool:
         """Whether a translation has the placeholders and the literals, and no others."""
-        found = self.placeholders()
+        placeholders = self.placeholders()
         literals = filter(lambda node: node.is_literal, self.nodes)
         return (
-            Counter(raw for raw, _ in found) == copied_parts([translation])
-            and all(self.text[start:end] in translation for _, (start, end) in found)
+            Counter(raw for raw, _ in placeholders) == copied_parts([translation])
+            and all(self.text[start:end] in translation for _, (start, end) in placeholders)
             and None not in (literal_place(node, self.text, translation) for node in literals)
         )
 
