@@ -65,8 +65,6 @@ MAX_DIGITS = 15
 MAX_SCALES = 3
 # By how much a decimal may differ from a fraction: a third is 0.33. No difference.
 MAX_ROUNDING = 0.005
-# Characters before a number that say that it is negative.
-MAX_SIGN = 12
 # Numbers of a side that are compared. The time grows with their square.
 MAX_NUMBERS = 300
 # Numbers of a side whose order is compared.

@@ -102,8 +102,7 @@ class Number:
         start: the place of its first character; None of a number in words.
         readings: all values that it may have.
         scaled: those with a word such as "million", or with thousands, if there are any.
-        measures: the keys of `_MEASURES` of what follows.
-        is_negative: whether it surely is.
+        measures: the keys of `_MEASURES` of what follows, and "minus" of what is surely negative.
     """
 
     text: str
@@ -111,7 +110,6 @@ class Number:
     readings: frozenset[Reading]
     scaled: frozenset[Reading] = frozenset()
     measures: frozenset[str] = frozenset()
-    is_negative: bool = False
 
     @property
     def end(self) -> int:
@@ -254,9 +252,11 @@ class _Reader:
             if any(pattern.match(self.text, end) for end in (self.digits_end, self.end))
         )
         readings, scaled = frozenset(self.readings), frozenset(self.scaled)
-        before = self.text[max(0, self.start - limits.MAX_SIGN) : self.start]
-        is_negative = bool(_NEGATIVE.search(before) or _BELOW.match(self.text, self.digits_end))
-        return Number(self.written, self.start, readings, scaled, measures, is_negative)
+        if _NEGATIVE.search(self.text, max(0, self.start - 12), self.start) or _BELOW.match(
+            self.text, self.digits_end
+        ):
+            measures |= {"minus"}
+        return Number(self.written, self.start, readings, scaled, measures)
 
 
 # The ways to write the digits; the first pattern that matches decides.
@@ -274,7 +274,7 @@ DIGITS: dict[str, tuple[Callable[[_Reader], None], str]] = {
     "proportion": (_Reader.clock, r"\d++:\d++(?![.,:]\d)"),
     "separated": (
         _Reader.separated,
-        r"(?:\d++[.,]\d++|\d{1,3}(?:(?:\.\d{3}){2,}|(?:,\d{3}){2,})(?!\d)"
+        r"(?:\d++[.,]\d++|\d\d?(?:,\d\d)+,\d{3}(?!\d)|\d{1,3}(?:(?:\.\d{3}){2,}|(?:,\d{3}){2,})(?!\d)"
         r"|(?=\d++(?:\.\d++)*+,\d)(?=\d++(?:,\d++)*+\.\d)\d{1,3}(?:[.,]\d{3})+[.,]\d++)(?![.,:]\d)",
     ),
     # And versions: each part is a number.
@@ -382,35 +382,31 @@ class _Pair:
 
     def are_equal(self, src: Number, tgt: Number) -> bool:
         """Whether two numbers may have the same value; 3.5 million is not 3.5 billion."""
-        if self._are_marked_otherwise(src, tgt):
-            return False
         if src.scaled and tgt.scaled:
-            return not src.scaled.isdisjoint(tgt.scaled)
-        return not src.readings.isdisjoint(tgt.readings)
+            is_equal = not src.scaled.isdisjoint(tgt.scaled)
+        else:
+            is_equal = not src.readings.isdisjoint(tgt.readings)
+        return is_equal and not self._are_marked_otherwise(src, tgt)
 
     def are_at_one_time(self, src: Number, tgt: Number) -> bool:
         """Whether two numbers may be the same time, of a clock with 12 hours or with 24."""
-        hours = (_hours(*side) for side in zip((src, tgt), self.has_24_hours, strict=True))
-        return not next(hours).isdisjoint(next(hours))
+        src_hours, tgt_hours = map(_hours, (src, tgt), self.has_24_hours)
+        return not src_hours.isdisjoint(tgt_hours)
 
     def _are_marked_otherwise(self, src: Number, tgt: Number) -> bool:
         """Whether one has lost its sign, or is in the other half of the day."""
-        if self.is_sign_lost and src.is_negative != tgt.is_negative:
-            return True
-        is_pm = ["pm" in number.measures for number in (src, tgt)]
-        return (
-            is_pm[0] != is_pm[1]
-            and self.has_24_hours[is_pm.index(False)]
-            and bool(_hours(src, False) or _hours(tgt, False))
-            and not self.are_at_one_time(src, tgt)
+        marks = src.measures ^ tgt.measures
+        side = "pm" in src.measures
+        return ("minus" in marks and self.is_sign_lost) or (
+            "pm" in marks and self.has_24_hours[side] and not self.are_at_one_time(src, tgt)
         )
 
     def equal(self) -> None:
         """The same value on the other side; first the whole value, then also without its scale."""
         self._match(
             lambda src, tgt: (
-                self.are_equal(src, tgt)
-                and not (src.scaled or src.readings).isdisjoint(tgt.scaled or tgt.readings)
+                not (src.scaled or src.readings).isdisjoint(tgt.scaled or tgt.readings)
+                and not self._are_marked_otherwise(src, tgt)
             )
         )
         self._match(self.are_equal)

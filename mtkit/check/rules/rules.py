@@ -21,6 +21,7 @@ from mtkit.check.rules.language import other_east_asian, other_language
 from mtkit.check.rules.marks import Text
 from mtkit.check.rules.number_words import single_words
 from mtkit.check.rules.numbers import (
+    Number,
     Unmatched,
     changed_roman,
     changed_words,
@@ -314,8 +315,14 @@ def _number_words(src: Text, tgt: Text) -> Iterator[Finding]:
 
 def _changed(rest: Unmatched) -> str:
     # A comma between them would be read as a decimal mark.
-    src, tgt = ([" ".join(number.text.split()) for number in side] for side in (rest.src, rest.tgt))
+    src, tgt = ([_written(number) for number in side] for side in (rest.src, rest.tgt))
     return _difference(src, tgt, joint=" and ")
+
+
+def _written(number: Number) -> str:
+    # A sign and a half of the day are not in its text.
+    sign, half = "-" * ("minus" in number.measures), " pm" * ("pm" in number.measures)
+    return sign + " ".join(number.text.split()) + half
 
 
 def _copied_parts(source: str, translation: str) -> Iterator[Finding]:
