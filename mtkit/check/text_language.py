@@ -20,8 +20,6 @@ _SAMPLE_LINES, _MIN_LINES = 50, 10
 # Lines of a long text that are kept (up to twice as many while it is read), and of each as many
 # characters.
 _MAX_LINES, _MAX_CHARACTERS = 1000, 500
-# Lines of a text that is identified whatever it is: so many take a hundred times as long.
-_MIN_IDENTIFIED = 2000
 
 
 def wrong_languages(pairs: Sequence[tuple[str, str]], facts: PairFacts) -> str:
@@ -33,7 +31,7 @@ def wrong_languages(pairs: Sequence[tuple[str, str]], facts: PairFacts) -> str:
     codes = facts.src_lang, facts.tgt_lang
     try:
         return language_id.other_languages(language_id.counted_languages(sides, codes), *codes)
-    except OSError:  # the model cannot be loaded
+    except (OSError, LookupError):  # the model, or an encoding of Python, cannot be loaded
         return ""
 
 
@@ -41,7 +39,7 @@ class InputLanguage:
     """Sees whether the lines that are translated are in the source language of a run.
 
     Where the usual words of the run are, nothing needs to be identified, which takes half a second.
-    A run without `confidence.json` knows none: then only a long text is identified.
+    Of a run without `confidence.json`, which knows none, nothing is said.
     """
 
     def __init__(self, run: Path, src_lang: str, tgt_lang: str) -> None:
@@ -87,7 +85,7 @@ class InputLanguage:
                 for sample in unusual
                 for name in language_id.languages([text.plain for text in sample])
             ]
-        except OSError:  # the model cannot be loaded
+        except (OSError, LookupError):  # the model, or an encoding of Python, cannot be loaded
             return ""
         other = [(lines, name) for lines, name in named if not language_id.looks_like(name, code)]
         wrong = sum(lines for lines, _ in other)
@@ -114,9 +112,9 @@ class InputLanguage:
             return None
 
     def _is_usual(self, sample: Sequence[Text]) -> bool:
-        """Whether enough words are usual; without such words, whether the text is short."""
+        """Whether enough words are usual, or none are known."""
         if self._usual is None:
-            return self._total < _MIN_IDENTIFIED
+            return True
         words = [word for text in sample for word in text.words]
         usual = sum(map(self._usual.words.__contains__, words))
         return usual >= limits.MIN_USUAL_SHARE * self._usual.share * len(words)

@@ -193,7 +193,7 @@ def test_alignments_are_scored_against_one_gold_alignment_for_each_line(place: P
     place.write("short.txt", "")
     score = ("score-alignments", "links.txt", "--reference", "gold.txt")
     assert place.mtkit("-q", *score).out == "AER 0.0 precision 100.0 recall 100.0\n"
-    assert "'--reference'" in place.refused(*score[:2])
+    assert "give --reference" in place.refused(*score[:2])
     assert "--reference: give one reference" in place.refused(*score, "--reference", "short.txt")
     assert "short.txt has 0 lines" in place.refused(*score, "short.txt")
 

@@ -176,7 +176,7 @@ def test_a_run_without_checks_is_one_line(place, run, untrained, option):
     [
         (["--findings", "in.txt"], "--findings would replace the --input"),
         (["--findings", "-"], "--findings: give the name of a file, not -"),
-        (["--reject", "nan"], "nan is not a number between 0 and 100"),
+        (["--reject", "nan"], "expected a number of at least 0 and at most 100, not nan"),
         (["--findings", "out.txt", "--output", "out.txt"], "--findings would replace the file"),
     ],
 )
