@@ -83,7 +83,7 @@ _CODES = r"""\b(?:[\da-fA-F]{8}(?:-[\da-fA-F]{4}){3}-[\da-fA-F]{12}     # RFC 95
     | \d{4}-\d\d-\d\dT\d\d:[\d:.,]+(?:Z|[+-]\d\d:?\d\d)?         # times, ISO 8601
     | (?=[a-f]*\d)[\da-f]{32,})(?!\w)                            # checksums
     | \#(?=[a-fA-F]*\d)(?:[\da-fA-F]{3}){1,2}(?!\w)              # colours"""
-# What stands at a placeholder without a space and is no word: digits and single letters.
+# Digits and single letters, which belong to a placeholder if there is no space between them.
 _CHARACTER = r"(?:\d|(?<![^\W\d_])[^\W\d_](?![^\W\d_]))"
 _GLUED_BEFORE = re.compile(rf"(?<![^\W_])(?:{_CHARACTER}[-+/.:=_]*)+\Z")
 _GLUED_BEHIND = re.compile(rf"(?:[-+/.:=_]*{_CHARACTER})+(?![^\W_])")
@@ -120,9 +120,10 @@ def copied_parts(texts: Iterable[str]) -> Counter[str]:
 
 
 def glued(match: re.Match[str], first: int, last: int) -> tuple[int, int]:
-    """The place of a match of `copied`, with what is no word beside it: 4-{x}, {x}-b.
+    """The place of a match of `copied` with the digits and single letters at it: `4-{x}`, `{x}-b`.
 
-    It is between two places of the text, and not more than 20 characters longer at a side.
+    It begins at `first` or later, ends at `last` or earlier, and is at most 20 characters longer at
+    each side than the match.
     """
     start, end = match.span()
     if match[0][0] not in "%{$#@":

@@ -31,16 +31,16 @@ MIN_LINES = 10
 # Letters of a sample; those from India to Japan are syllables, and count three times. With 100, 12
 # of 16,000 samples of ten labels of Django in 50 languages are wrong, as for Swedish.
 _MIN_LETTERS = 250
-# Samples of a text in which other languages are looked for, and the share of them above which they
-# are said. Without wrong lines there is none.
+# The samples of a text in which other languages are looked for, and the share of wrong ones above
+# which a message says so. A text without wrong lines has none.
 MAX_SAMPLES, MAX_WRONG = 20, 0.1
 # The number of samples of each side, `src` and `tgt`, by the language that they look like.
 LanguageCounts = dict[str, dict[str, int]]
 # Languages at this distance by CLDR (0 to 134) or nearer are hard to tell apart, such as Croatian
 # and Bosnian (9), Norwegian and Danish (12), Indonesian and Malay (14). Czech and Slovak have 24.
 _SIMILAR = 14
-# The distance of languages of which CLDR knows no likeness, and that of spellings that share half
-# of their letters, as all codes do that begin with the same one of two.
+# The distance of languages that are not related in CLDR; and the `ratio` of difflib up to which
+# codes are not alike. Codes of two letters that share one have this ratio.
 _UNRELATED, _MIN_LIKENESS = 80, 0.5
 # Languages that are all named in a message; of more, the five nearest.
 _MAX_LISTED, _NEAREST = 20, 5
@@ -156,7 +156,9 @@ def nearest_codes(given: str, codes: Iterable[str], count: int) -> list[str]:
             far = langcodes.tag_distance(given.replace("_", "-"), code.replace("_", "-"))
         return far, -likeness
 
-    return sorted((code for code in codes if distance(code)[0] < _UNRELATED), key=distance)[:count]
+    distances = {code: distance(code) for code in codes}
+    near = [code for code, (far, _) in distances.items() if far < _UNRELATED]
+    return sorted(near, key=distances.__getitem__)[:count]
 
 
 def is_same_language(code: str, other: str) -> bool:
@@ -344,4 +346,7 @@ def _identifier() -> LanguageIdentifier:
 def _loaded() -> LanguageIdentifier:
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    try:
+        return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    except LookupError as error:  # an encoding of Python cannot be read
+        raise OSError(str(error)) from error

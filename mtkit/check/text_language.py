@@ -31,7 +31,7 @@ def wrong_languages(pairs: Sequence[tuple[str, str]], facts: PairFacts) -> str:
     codes = facts.src_lang, facts.tgt_lang
     try:
         return language_id.other_languages(language_id.counted_languages(sides, codes), *codes)
-    except (OSError, LookupError):  # the model, or an encoding of Python, cannot be loaded
+    except OSError:  # the model cannot be loaded
         return ""
 
 
@@ -85,7 +85,7 @@ class InputLanguage:
                 for sample in unusual
                 for name in language_id.languages([text.plain for text in sample])
             ]
-        except (OSError, LookupError):  # the model, or an encoding of Python, cannot be loaded
+        except OSError:  # the model cannot be loaded
             return ""
         other = [(lines, name) for lines, name in named if not language_id.looks_like(name, code)]
         wrong = sum(lines for lines, _ in other)

@@ -10,6 +10,7 @@ from lxml import etree
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.language_id import is_same_language
+from mtkit.documents.inline import TAG
 from mtkit.documents.paragraph import (
     Element,
     Paragraph,
@@ -22,7 +23,6 @@ from mtkit.documents.paragraph import (
 from mtkit.documents.xml import Doubt, XmlDocument
 from mtkit.documents.zipped import Package
 
-_TAG = re.compile(r"<(/?)([a-zA-Z][\w:.-]*)(?:\s[^<>]*|/)?>")
 # States of a translation that say that it is none yet, in 1.2 and 2.0.
 _UNTRANSLATED = {"new", "needs-translation", "needs-l10n", "initial"}
 # What is said of each new translation, in the place of what was said of another one.
@@ -49,7 +49,7 @@ class Unit(Paragraph):
     def _texts(self, text: str, separator: str) -> Iterator[Piece]:
         """Cut a text also at tags that are written as text, as of HTML in another format."""
         at = 0
-        for tag in _TAG.finditer(text):
+        for tag in re.finditer(TAG, text):
             yield from cut(text[at : tag.start()], separator)
             kind, name = ("end" if tag[1] else "begin"), f"{tag[1]}<{tag[2]}"
             yield Piece(kind, parts=[Piece("text", text=tag[0])], pair=name)

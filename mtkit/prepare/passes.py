@@ -56,7 +56,7 @@ PART = 20
 # Samples of dropped pairs for each reason.
 _SAMPLES = 12
 _SAMPLE_CHARS = 300
-# The largest share of the parts of a corpus whose pairs may be none without a warning.
+# The share of parts of a corpus with unrelated lengths above which there is a warning.
 _MAX_UNRELATED = 0.01
 # If more than one in this many pairs is not UTF-8, the file has another encoding.
 _UNDECODABLE = 10

@@ -262,7 +262,7 @@ def _plain_or_compressed(name: str) -> Path | None:
 def _sides_in(names: tuple[str, ...], languages: tuple[str, str]) -> tuple[str, ...]:
     """What columns or fields call both sides: codes of any standard, or as in `_SIDES`.
 
-    A side that is not there has its code.
+    A side that is not in the names is called by its code.
     """
     codes = tuple(code if code in names else find_code(code, names) or code for code in languages)
     if codes[0] == codes[1]:

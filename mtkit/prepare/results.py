@@ -59,8 +59,8 @@ class Report:
         shares: of multilingual data, for each direction the number of its kept training pairs, and
             its share of the pairs of an epoch.
         tags: number of kept training pairs with each tag of a corpus.
-        warnings: sentences about wrong languages, about pairs that are none, and about sets that
-            share pairs with the training data.
+        warnings: sentences about wrong languages, about lines that may not belong together, and
+            about sets that share pairs with the training data.
         marked: the kept pairs with findings, if they were checked.
     """
 

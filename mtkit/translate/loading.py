@@ -165,9 +165,11 @@ def choose_direction(
             ("to", tgt_lang, origin.tgt_lang),
         ):
             if wanted is not None and has and known_code(wanted, [has]) != has:
+                from mtkit.base.language_id import hint
+
                 raise MtkitError(
                     f"{run.path}: translates {origin.src_lang} to {origin.tgt_lang}, and not "
-                    f"{side} {_listed([wanted], wanted)}"
+                    f"{side} {wanted}{hint(wanted, ())}"
                 )
         return origin.src_lang or src_lang or "", origin.tgt_lang or tgt_lang or ""
     has_both = vocabularies.has_tags_on_both_sides

@@ -184,8 +184,8 @@ def test_a_hyphen_is_no_sign_and_a_word_says_the_half_of_the_day(source, transla
 def test_ways_to_write_a_number_are_equal(texts):
     # German and French scales, or months.
     languages = ("und", "und") if re.search("illion|thousand", texts[0]) else ("en", "fr")
-    for one, other in itertools.permutations(texts, 2):
-        assert rest(one, other, *languages) == ([], [])
+    for source, translation in itertools.permutations(texts, 2):
+        assert rest(source, translation, *languages) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -319,8 +319,8 @@ def test_a_number_in_words_that_became_another_one_in_words_is_found():
 )
 def test_a_finding_shows_the_sign_and_the_half_of_the_day(english, german, reason):
     facts = PairFacts.learn([], src_lang="en", tgt_lang="de")
-    (found,) = rules.findings(*facts.texts(english, german), facts)
-    assert found.reason == reason
+    (finding,) = rules.findings(*facts.texts(english, german), facts)
+    assert finding.reason == reason
 
 
 def test_a_number_on_one_side_has_no_partner():

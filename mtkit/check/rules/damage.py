@@ -50,11 +50,14 @@ _MEASURED = re.compile(
     r"(?:[ \u00a0\u202f](?:de |d['’])?([^\W\d_]+))?"
 )
 
-# What a number may mean without its unit, as an age, a time, a day of a month or a price does. In
-# 232,000 good pairs of five corpora, one number got another unit.
+# Units that the source may leave out, of ages, times, days of a month and prices. In 121,000 good
+# pairs of Multi30k, newstest, Europarl and Tatoeba, both ways, no number gets another one.
 _IMPLIED = frozenset(
     ["year", "day", "hour", "minute", "second", "dollar", "euro", "pound", "franc", "yen"]
 )
+
+# By the digits of a number: what it is written with, and the units that this may be.
+_Measures = dict[str, dict[str, frozenset[str]]]
 
 
 @functools.cache
@@ -159,25 +162,28 @@ def letter_loop(source: str, words: Sequence[str], text: str) -> re.Match[str] |
 def other_units(src: Text, tgt: Text) -> Iterator[tuple[str, str]]:
     """The same numbers with other units, or with one where the source has none: what each has."""
     ours, theirs = _measured(src), _measured(tgt)
-    new = theirs.keys() - ours.keys()
-    # The unit of a range, or of a list, is at its last number.
-    measured = itertools.chain.from_iterable(units.values() for units in ours.values())
-    words = (_units().get(word, ()) for word in src.words) if new else ()
-    named = _IMPLIED.union(*measured, *words)
-    for match in _MEASURED.finditer(src.plain) if new else ():
-        sign, number, word, _ = match.groups()
-        # The 3 of m3 is no number.
-        is_in_word = src.plain[: match.start(2)][-1:].isalpha()
-        is_bare = number in new and not (sign or word or is_in_word)
-        of_number = theirs[number] if is_bare else {}
-        yield from ((number, name) for name, units in of_number.items() if not units & named)
+    if theirs.keys() - ours.keys():
+        yield from _new_units(src, ours, theirs)
     for number in ours.keys() & theirs.keys():
         pairs = itertools.product(ours[number].values(), theirs[number].values())
         if all(units.isdisjoint(others) for units, others in pairs):
             yield next(iter(ours[number])), next(iter(theirs[number]))
 
 
-def _measured(text: Text) -> dict[str, dict[str, frozenset[str]]]:
+def _new_units(src: Text, ours: _Measures, theirs: _Measures) -> Iterator[tuple[str, str]]:
+    """Numbers without a unit in the source that have one in the translation."""
+    # The unit of a range, or of a list, is at its last number.
+    measured = itertools.chain.from_iterable(units.values() for units in ours.values())
+    named = _IMPLIED.union(*measured, *(_units().get(word, ()) for word in src.words))
+    for match in _MEASURED.finditer(src.plain):
+        sign, number, word, _ = match.groups()
+        # The 3 of m3 is no number.
+        is_bare = not (sign or word or src.plain[: match.start(2)][-1:].isalpha())
+        added = theirs.get(number, {}) if is_bare and number not in ours else {}
+        yield from ((number, name) for name, units in added.items() if not units & named)
+
+
+def _measured(text: Text) -> _Measures:
     """By the digits of each number: what it is written with, and the units that this may be."""
     units = _units()
     measures: defaultdict[str, dict[str, frozenset[str]]] = defaultdict(dict)

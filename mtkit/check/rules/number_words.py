@@ -8,7 +8,8 @@ The words are in `number_words.tsv`, in rows of a kind, the value and its words.
     en, de, fr   words for one number; in the rows `0-19` and `tens` those that others are made of
     month        names of a month, in these three languages
     afternoon    words of the hours after noon, of any language; `_` is a space
-    minus, below, less   what says before a number, or behind it, that it is negative, or perhaps so
+    minus, below    words before a negative number, and words behind one, of any language
+    less            words that may say that a number is negative
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ _MAY_BE_NEGATIVE = re.compile(
     rf"[-–−]\s?\d|{marks_of('minus')}|{marks_of('below')}|{marks_of('less')}", re.IGNORECASE
 )
 # The hours after noon of a clock with twelve; other clocks have 24, unless a word says so.
-_PM = re.compile(rf"\d[{SPACES}]?p\.?[{SPACES}]?m\b", re.IGNORECASE)
+_PM = re.compile(rf"\d{_MEASURES['pm'].pattern}")
 _AFTERNOON = re.compile(marks_of("afternoon"), re.IGNORECASE)
 # Signs and clocks that may be lost although the digits are the same.
 _MARKED = re.compile(rf"{_PM.pattern}|{_BEFORE_ZERO}\d|\d{_BELOW_ZERO}", re.IGNORECASE)
@@ -189,18 +189,14 @@ class _Reader:
 
     def scale(self) -> None:
         """The products with the words that follow."""
-        scaled = self._values()
+        scaled, factors = self._values(), self.scales.factors
         for _ in range(limits.MAX_SCALES):
             word, self.end = self.scales.at(self.text, self.end)
             if not word:
                 break
-            scaled = {
-                round(value * x, 6) for value in scaled for x in self.scales.factors.get(word, ())
-            }
+            scaled = {round(value * x, 6) for value in scaled for x in factors.get(word, ())}
             if _HALF.match(self.text, self.end):
-                scaled |= {
-                    value + x / 2 for value in scaled for x in self.scales.factors.get(word, ())
-                }
+                scaled |= {value + x / 2 for value in scaled for x in factors.get(word, ())}
             self.readings |= scaled
             self.is_clear |= word in self.scales.clear
         if self.is_clear:

@@ -77,9 +77,21 @@ def is_unspaced(word: str) -> bool:
 @functools.cache
 def scales_of(language: str) -> Scales:
     """The scales of a language, or of all; then those of English, German and French are clear."""
+    own = _cells(base_language(language))
+    return Scales(own or _cells(), clear=own or _cells("en", "de", "fr"))
+
+
+def _cells(*languages: str) -> list[str]:
+    """The cells of the rows of these languages, or of all rows."""
+    return [
+        cell
+        for codes, *cells in _rows()
+        if not languages or not {*codes.split()}.isdisjoint(languages)
+        for cell in cells
+    ]
+
+
+@functools.cache
+def _rows() -> list[list[str]]:
     file = resources.files("mtkit") / "check" / "rules" / "scales.tsv"
-    rows = [row.split("\t") for row in file.read_text(encoding="utf-8").splitlines()]
-    code = base_language(language)
-    own = [cell for codes, *cells in rows if code in codes.split() for cell in cells]
-    every = [[cell for _, *cells in some for cell in cells] for some in (rows, rows[:3])]
-    return Scales(own or every[0], clear=own or every[1])
+    return [row.split("\t") for row in file.read_text(encoding="utf-8").splitlines()]

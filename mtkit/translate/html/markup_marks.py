@@ -1,8 +1,8 @@
 """What stands at a word without a space: marks, as in `word<sup>1</sup>`, and symbols.
 
-A mark is a number, a sign such as `*`, a raised letter or a reading of `<ruby>`. It is no text for
-the model, and is put beside the word that translates its own. A symbol, such as `H<sub>2</sub>O`,
-is text; if the translation does not have it again, it is put back as placeholders are.
+A mark is a number, a sign such as `*`, a raised letter or a reading of `<ruby>`. The model does not
+read it; it is put beside the translation of its word. The model reads a symbol, such as
+`H<sub>2</sub>O`; if the translation lacks it, it is put back as placeholders are.
 """
 
 from __future__ import annotations
