@@ -109,7 +109,7 @@ class Passes:
                 self.existing.refuse_unseen(*words, where=direction.valid.name)
         check = self._check()
         # Warned of before hours of work.
-        warnings = findings(self.corpus, check.languages) + check.unrelated
+        warnings = findings(self.corpus, check.languages, self._sets) + check.unrelated
         warnings += held_out.warnings_about(check.in_training, self._sets, held_out.IN_TRAINING)
         for warning in warnings:
             log.warning("%s", warning)

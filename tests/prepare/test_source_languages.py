@@ -35,7 +35,7 @@ def prepared(
     src_lang: str,
     tgt_lang: str,
     train: Sequence[Pairs] = (ENGLISH_GERMAN,),
-    valid: Pairs = HELD_OUT,
+    valid: Pairs | tuple[Path, Path] = HELD_OUT,
     **more: Any,
 ) -> Report:
     return prepare_files(
@@ -44,7 +44,7 @@ def prepared(
         src_lang=src_lang,
         tgt_lang=tgt_lang,
         train=[write_pairs(folder, f"train{n}", pairs) for n, pairs in enumerate(train)],
-        valid=write_pairs(folder, "valid", valid),
+        valid=valid if isinstance(valid, tuple) else write_pairs(folder, "valid", valid),
         vocab_size=300,
         workers=1,
         **more,
@@ -55,9 +55,10 @@ def recorded(report: Report) -> list[dict[str, dict[str, int]]]:
     return [one["languages"] for one in PreparedData.open(report.path).manifest.sources["train"]]
 
 
-def test_swapped_languages_are_one_warning(tmp_path, warned):
+def test_swapped_languages_are_one_warning_for_each_set(tmp_path, warned):
     report = prepared(tmp_path, "de", "en")
-    (line,) = warned()
+    line, of_valid = warned()
+    assert of_valid.startswith("valid.en and valid.de: 1 of 1 samples of the source look like en")
     assert line.startswith("train0.en and train0.de: ")
     assert "3 of 3 samples of the source look like en, not de" in line
     assert "3 of 3 samples of the target look like de, not en" in line
@@ -90,7 +91,8 @@ def test_only_the_source_and_the_side_with_another_language_are_named(
     tgt_lang, train, expected, tmp_path, warned
 ):
     prepared(tmp_path, "en", tgt_lang, train)
-    (line,) = warned()
+    line, *of_valid = warned()
+    assert len(of_valid) == (tgt_lang == "fr")
     assert expected in line
 
 
@@ -107,6 +109,20 @@ def test_the_same_samples_are_taken_with_any_number_of_workers(tmp_path):
     (counts,) = found[0]
     assert sum(counts["src"].values()) == 20
     assert counts["src"]["de"] in range(6, 11)
+
+
+@pytest.mark.parametrize("split", ["valid", "test", "other"])
+@pytest.mark.parametrize("instead", ["en", "el"])
+def test_a_held_out_set_in_other_languages_is_named(split, instead, tmp_path, warned):
+    swapped, greek = [(tgt, src) for src, tgt in OTHERS], number_pairs(99, seed=8, words=GREEK)
+    files = write_pairs(tmp_path, "held", swapped if instead == "en" else greek)
+    given = {"other": {"valid_also": {"other": files}}}.get(split, {split: files})
+    report = prepared(tmp_path, "en", "de", **given)
+    (line,) = warned()
+    assert line in report.warnings
+    assert line.startswith("held.en and held.de: 2 of 2 samples of the ")
+    assert f"2 of 2 samples of the target look like {instead}, not de" in line
+    assert line.endswith("swapped?") == (instead == "en")
 
 
 def test_languages_that_cannot_be_identified_are_not_checked(tmp_path):
@@ -134,9 +150,9 @@ def test_the_code_of_a_country_leads_to_its_language(caplog, case):
 
 def test_one_language_for_both_sides_is_a_warning(tmp_path, warned):
     prepared(tmp_path, "en", "eng")
-    first, second = warned()
+    first, *of_sets = warned()
     assert first.startswith("en and eng are the same language")
-    assert "samples of the target look like de, not eng" in second
+    assert ["look like de, not eng" in line for line in of_sets] == [True, True]
 
 
 def test_each_direction_of_several_is_checked(tmp_path, warned):
@@ -154,8 +170,9 @@ def test_each_direction_of_several_is_checked(tmp_path, warned):
         {"src_lang": "nl", "tgt_lang": "de"} | german,
     ]
     prepare_several("x", tmp_path / "out", directions=directions, vocab_size=400, workers=1)
-    (line,) = warned()
+    line, of_valid = warned()
     assert "3 of 3 samples of the source look like en, not nl" in line
+    assert "1 of 1 samples of the source look like en, not nl" in of_valid
 
 
 def test_trees_are_not_checked(tmp_path):
@@ -205,7 +222,7 @@ def test_each_set_has_its_own_share(tmp_path, warned):
         test=write_pairs(tmp_path, "test", ENGLISH_GERMAN[:3]),
         valid_also={"other": write_pairs(tmp_path, "other", number_pairs(20, 8, words=GREEK))},
     )
-    valid, test = warned()
+    _, valid, test = warned()
     assert valid.startswith("1 of the 21 validation pairs (4.8%)")
     assert test.startswith("3 of the 3 test pairs (100.0%)")
     assert report.in_training == {"valid": 1, "test": 3, "valid@other": 0}
