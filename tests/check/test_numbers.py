@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from mtkit.check.rules import numbers, rules
+from mtkit.check.rules import number_matching, rules
 from mtkit.check.rules.facts import PairFacts
+from mtkit.check.rules.number_matching import ANSWERS, changed_words, unmatched
+from mtkit.check.rules.number_reading import numbers_of
 from mtkit.check.rules.number_words import numbers_in_words
-from mtkit.check.rules.numbers import ANSWERS, changed_words, numbers_of, unmatched
 
 
 def rest(source: str, translation: str, src: str = "en", tgt: str = "fr") -> tuple[list[str], ...]:
@@ -66,8 +67,8 @@ def test_each_kind_of_answer_is_needed(monkeypatch):
             assert rest(english, german, "en", "de") == ([], [])
             assert rest(german, english, "de", "en") == ([], [])
         with monkeypatch.context() as patch:
-            patch.setattr(numbers, "ANSWERS", ANSWERS[:number] + ANSWERS[number + 1 :])
-            patch.setattr(numbers._Pair, name, lambda _: None)
+            patch.setattr(number_matching, "ANSWERS", ANSWERS[:number] + ANSWERS[number + 1 :])
+            patch.setattr(number_matching._Pair, name, lambda _: None)
             for english, german in pairs.items():
                 assert any(rest(english, german, "en", "de"))
 

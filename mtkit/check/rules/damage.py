@@ -16,8 +16,8 @@ from mtkit.base.copied import copied
 from mtkit.base.scripts import script_share
 from mtkit.check.rules import limits
 from mtkit.check.rules.marks import ENTITY, TAG, Text
+from mtkit.check.rules.number_reading import Reading, numbers_of
 from mtkit.check.rules.number_words import single_words
-from mtkit.check.rules.numbers import Reading, numbers_of
 from mtkit.check.rules.scales import scales_of
 
 # The characters that bytes 80 to BF are in Windows-1252, or in Latin-1.

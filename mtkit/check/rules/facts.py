@@ -17,7 +17,8 @@ from mtkit.base.invisible import visible
 from mtkit.base.text import END_MARKS
 from mtkit.check.rules import damage, limits, marks
 from mtkit.check.rules.language import other_language
-from mtkit.check.rules.numbers import has_digit, unmatched
+from mtkit.check.rules.number_matching import unmatched
+from mtkit.check.rules.number_reading import has_digit
 
 # The code of BCP 47 for a language that is not known.
 UNDETERMINED = "und"

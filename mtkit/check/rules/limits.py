@@ -57,7 +57,7 @@ MAX_NEW_IDENTIFIED = 0.34
 # Characters that the vocabulary lacks, and new words, that a finding names.
 MAX_SHOWN_SIGNS, MAX_SHOWN_NEW = 10, 5
 
-# Numbers (numbers.py, number_words.py)
+# Numbers (number_reading.py, number_matching.py, number_words.py)
 
 # Digits of a number that is computed with: floats have 15.
 MAX_DIGITS = 15

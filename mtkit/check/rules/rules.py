@@ -19,16 +19,15 @@ from mtkit.check.rules.facts import PairFacts, ends_with_mark
 from mtkit.check.rules.findings import Finding
 from mtkit.check.rules.language import other_east_asian, other_language
 from mtkit.check.rules.marks import Text
-from mtkit.check.rules.number_words import single_words
-from mtkit.check.rules.numbers import (
-    Number,
+from mtkit.check.rules.number_matching import (
     Unmatched,
     changed_roman,
     changed_words,
-    has_digit,
     may_be_converted,
     unmatched,
 )
+from mtkit.check.rules.number_reading import Number, has_digit
+from mtkit.check.rules.number_words import single_words
 
 # All other characters are Latin letters, or none; so most texts need not be looked at closely.
 _NOT_LATIN = re.compile(r"[^\0-\u024f\u1e00-\u1eff\u2000-\u206f\u20a0-\u20cf]")

@@ -1,0 +1,335 @@
+"""Matches the numbers of both sides of a pair: 1,000 is 1.000 or 1 000, and 2:30 pm is 14h30."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from mtkit.base.text import base_language
+from mtkit.check.rules import limits
+from mtkit.check.rules.number_reading import Number, Reading, has_marks, numbers_of
+from mtkit.check.rules.number_words import InWords, marks_of, numbers_in_words, roman
+from mtkit.check.rules.scales import SPACES, scales_of
+
+_DIGITS = re.compile(r"\d+")
+# Both ends of a range, whose numbers may be listed on the other side.
+_RANGE_ENDS = re.compile(
+    rf"(?<!\d)(\d{{1,3}})[{SPACES}]?"
+    rf"(?:[-–—~～]|to|bis|till?|tot|à|au|al?|do|až|до|по|から|至|到)[{SPACES}]?(\d{{1,3}})(?!\d)"
+)
+_ROMAN = re.compile(r"\b(?=[IVX]{2})X{0,3}(?:I[XV]|V?I{0,3})(?<=[IVX]{2})(?=(?:er|ème|e)?\b)")
+# Languages whose clocks have 24 hours, unless a word of `afternoon` is there.
+_HAS_24_HOURS = re.compile(
+    "de|fr|es|it|pt|ca|gl|ro|nl|sv|da|nb|nn|fi|et|lv|lt|hu|pl|cs|sk|sl|hr|bs|sr|bg|ru|uk|tr|zh|ja|vi"
+)
+# One half is ½, 1/2 or 0.5, and two and a half is 2½, 2 1/2 or 2.5.
+_FRACTION = re.compile(
+    rf"(?<![\d/.,])(?:(?P<whole>\d{{1,4}})(?:[{SPACES}-]|(?=[¼½¾⅓⅔⅛])))?"
+    r"(?:(?P<over>\d{1,2})/(?P<under>[1-9]\d?)(?![\d/])|(?P<sign>[¼½¾⅓⅔⅛]))"
+)
+_TIME = re.compile(
+    rf"\d[{SPACES}]?[hH]\b|\d:\d\d|\b(?:heures?|Uhr|o['’]clock|noon|midi\b)|[\d ][ap]\.? ?m\b",
+    re.IGNORECASE,
+)
+_MAY_BE_NEGATIVE = re.compile(
+    rf"[-–−]\s?\d|{marks_of('minus')}|{marks_of('below')}|{marks_of('less')}", re.IGNORECASE
+)
+_AFTERNOON = re.compile(marks_of("afternoon"), re.IGNORECASE)
+_IMPERIAL_WORD = re.compile(
+    r"\b(?:feet|inch|inches|yards?|miles?|pounds?|ounces?|gallons?|acres?|cups?)\b", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Unmatched:
+    """The numbers of a pair without a partner: those in digits, and those in words beside them."""
+
+    src: list[Number]
+    tgt: list[Number]
+
+    @property
+    def is_large(self) -> bool:
+        """Whether one has two digits or more; smaller numbers are often written in words."""
+        numbers = (*self.src, *self.tgt)
+        return any(n.start is not None and len(n.digits) > 1 for n in numbers)
+
+
+class _Pair:
+    """The numbers of both sides without a partner: a method for each kind removes some."""
+
+    def __init__(self, texts: tuple[str, str], languages: tuple[str, str]) -> None:
+        self.texts, self.languages = texts, languages
+        scales = [scales_of(language) for language in languages]
+        is_known = all(words.is_known for words in scales)
+        self.numbers = [
+            numbers_of(text, lang=lang, is_exact=is_known and not words.has_clear(other))
+            for text, lang, other, words in zip(
+                texts, languages, reversed(texts), reversed(scales), strict=True
+            )
+        ]
+        self.rest = self.numbers
+        self.is_converted = may_be_converted(*texts)
+        signs = [bool(_MAY_BE_NEGATIVE.search(text)) for text in texts]
+        self.is_sign_lost = signs[0] != signs[1]
+        # Whether a clock has 24 hours, as only the other side says that it is after noon.
+        is_pm = [
+            any("pm" in n.measures for n in numbers) or bool(_AFTERNOON.search(text))
+            for text, numbers in zip(texts, self.numbers, strict=True)
+        ]
+        self.has_24_hours = [
+            other and not this and bool(_HAS_24_HOURS.fullmatch(base_language(language)))
+            for this, other, language in zip(is_pm, reversed(is_pm), languages, strict=True)
+        ]
+
+    def are_equal(self, src: Number, tgt: Number) -> bool:
+        """Whether two numbers may have the same value; 3.5 million is not 3.5 billion."""
+        if src.scaled and tgt.scaled:
+            is_equal = not src.scaled.isdisjoint(tgt.scaled)
+        else:
+            is_equal = not src.readings.isdisjoint(tgt.readings)
+        return is_equal and not self._are_marked_otherwise(src, tgt)
+
+    def are_at_one_time(self, src: Number, tgt: Number) -> bool:
+        """Whether two numbers may be the same time, of a clock with 12 hours or with 24."""
+        src_hours = _hours(src, has_24_hours=self.has_24_hours[0])
+        return not src_hours.isdisjoint(_hours(tgt, has_24_hours=self.has_24_hours[1]))
+
+    def _are_marked_otherwise(self, src: Number, tgt: Number) -> bool:
+        """Whether one has lost its sign, or is in the other half of the day."""
+        marks = src.measures ^ tgt.measures
+        side = "pm" in src.measures
+        return ("minus" in marks and self.is_sign_lost) or (
+            "pm" in marks and self.has_24_hours[side] and not self.are_at_one_time(src, tgt)
+        )
+
+    def equal(self) -> None:
+        """The same value on the other side; first the whole value, then also without its scale."""
+        self._match(
+            lambda src, tgt: (
+                not (src.scaled or src.readings).isdisjoint(tgt.scaled or tgt.readings)
+                and not self._are_marked_otherwise(src, tgt)
+            )
+        )
+        self._match(self.are_equal)
+
+    def listed(self) -> None:
+        """All numbers between the ends of a range on the other side."""
+        for text, others in zip(self.texts, reversed(self.rest), strict=True):
+            for first, last in _RANGE_ENDS.findall(text) if others else ():
+                between = range(int(first) + 1, int(last))
+                listed = [n for n in others if not n.readings.isdisjoint(between)]
+                if len(listed) == len(between):
+                    others[:] = [number for number in others if number not in listed]
+
+    def fractions(self) -> None:
+        """Fractions of one side that are decimals on the other."""
+        for text, numbers, others in zip(self.texts, self.rest, reversed(self.rest), strict=True):
+            if not others:
+                continue
+            for match in itertools.islice(_FRACTION.finditer(text), limits.MAX_NUMBERS):
+                sign, over, under = match.group("sign", "over", "under")
+                part = unicodedata.numeric(sign) if sign else int(over) / int(under)
+                value = part + int(match["whole"] or 0)
+                for other in others[: limits.MAX_NUMBERS]:
+                    if any(
+                        not isinstance(x, str) and abs(x - value) < limits.MAX_ROUNDING
+                        for x in other.readings
+                    ):
+                        others.remove(other)
+                        span = range(*match.span())
+                        numbers[:] = [number for number in numbers if number.start not in span]
+                        break
+
+    def times(self) -> None:
+        """Times of a clock with 12 hours and of one with 24."""
+        if all(self.rest) and any(map(_TIME.search, self.texts)):
+            self._match(self.are_at_one_time)
+
+    def durations(self) -> None:
+        """An hour and minutes that are minutes, or 1.5 hours, on the other side."""
+        for some, others in (self.rest, reversed(self.rest)):
+            if len(others) == 1 and (minutes := _minutes(some)):
+                readings = set(others[0].readings) if "min" in "".join(self.texts) else set()
+                readings |= {60 * value for value in others[0].readings if isinstance(value, float)}
+                if not minutes.isdisjoint(readings):
+                    self.rest = [[], []]
+
+    def cut_elsewhere(self) -> None:
+        """Telephone numbers and dates whose digits are cut elsewhere; not 1.5 and 15."""
+        src, tgt = self.rest
+        if "".join(n.digits for n in src) == "".join(n.digits for n in tgt) and (
+            len(src) != len(tgt)
+            or not any(
+                number.digits == other.digits
+                and (
+                    (number.scaled and other.scaled)
+                    or _has_point(number)
+                    or _has_point(other)
+                    or self._are_marked_otherwise(number, other)
+                )
+                for number, other in zip(src, tgt, strict=True)
+            )
+        ):
+            self.rest = [[], []]
+
+    def measures(self) -> None:
+        """Feet and inches, and the like, that are metric on the other side."""
+        sides = []
+        for others in reversed(self.rest):
+            is_metric = any("metric" in other.measures for other in others)
+            sides.append({"imperial", "mark"} if is_metric else {"imperial"})
+        is_imperial = any(
+            not imperial.isdisjoint(number.measures)
+            for rest, imperial in zip(self.rest, sides, strict=True)
+            for number in rest
+        )
+        if self.is_converted or is_imperial:
+            self.rest = [
+                [number for number in rest if number.measures.isdisjoint({"metric", *imperial})]
+                for rest, imperial in zip(self.rest, sides, strict=True)
+            ]
+
+    def words(self) -> None:
+        """Numbers that the other side has in words; those that became other ones are added."""
+        words = [numbers_in_words(*side) for side in zip(self.texts, self.languages, strict=True)]
+        # "One" is also an article: it answers nothing where there may be another answer.
+        weak = {0.0, 1.0} if all(self.rest) else set[float]()
+        self.rest = [
+            [number for number in rest if _spoken(number).isdisjoint(others.values - weak)]
+            for rest, others in zip(self.rest, reversed(words), strict=True)
+        ]
+        self.cut_elsewhere()
+        for this, other in ((0, 1), (1, 0)):
+            rest = self.rest[this]
+            if rest and not self.rest[other] and not self.is_converted:
+                # Only those that may have become one of `rest`, as they have as many digits.
+                sizes = {size for n in rest for size in (len(n.text), len(n.digits))}
+                self.rest[other] = [
+                    number
+                    for number in _missing(words[other], self.numbers[this], words[this])
+                    if any(len(f"{value:.0f}") in sizes for value in number.readings)
+                ]
+                break
+
+    def _match(self, are_equal: Callable[[Number, Number], bool]) -> None:
+        """Remove the numbers that are equal to one of the other side, each used once."""
+        most = limits.MAX_NUMBERS
+        # Those with one reading first: the 12 of 20.12.2012 may also be that year.
+        src, tgt = (
+            sorted(side[:most], key=lambda number: len(number.readings)) for side in self.rest
+        )
+        rest = []
+        for number in src:
+            for index, other in enumerate(tgt):
+                if are_equal(number, other):
+                    del tgt[index]
+                    break
+            else:
+                rest.append(number)
+        self.rest = [
+            sorted(some, key=lambda number: number.start or 0) + side[most:]
+            for some, side in zip((rest, tgt), self.rest, strict=True)
+        ]
+
+
+# How a number may be written on the other side, in this order.
+ANSWERS = (
+    *(_Pair.equal, _Pair.listed, _Pair.fractions, _Pair.times, _Pair.durations),
+    *(_Pair.cut_elsewhere, _Pair.measures, _Pair.words),
+)
+
+
+def unmatched(source: str, translation: str, *, src_lang: str, tgt_lang: str) -> Unmatched:
+    """The numbers of each side for which the other side has neither digits nor words."""
+    # Most pairs have the same digits, and no scales.
+    texts, languages = (source, translation), (src_lang, tgt_lang)
+    if sorted(_DIGITS.findall(source)) == sorted(_DIGITS.findall(translation)) and not any(
+        scales_of(language).has_clear(text) or has_marks(text)
+        for text, language in zip(texts, languages, strict=True)
+    ):
+        return Unmatched([], [])
+    pair = _Pair(texts, languages)
+    for answer in ANSWERS:
+        if any(pair.rest):
+            answer(pair)
+    return Unmatched(*pair.rest)
+
+
+def may_be_converted(source: str, translation: str) -> bool:
+    """Whether a text has imperial measures."""
+    return any(map(_IMPERIAL_WORD.search, (source, translation)))
+
+
+def changed_words(source: str, translation: str, *, src_lang: str, tgt_lang: str) -> Unmatched:
+    """The numbers in words of both sides that the other side does not have; both, or none."""
+    src_words = numbers_in_words(source, src_lang)
+    tgt_words = numbers_in_words(translation, tgt_lang)
+    is_sure = all(words.certain and not words.has_half for words in (src_words, tgt_words))
+    if not is_sure or may_be_converted(source, translation):
+        return Unmatched([], [])
+    src = _missing(src_words, numbers_of(translation, lang=tgt_lang), tgt_words)
+    tgt = _missing(tgt_words, numbers_of(source, lang=src_lang), src_words)
+    return Unmatched(src, tgt) if src and tgt else Unmatched([], [])
+
+
+def changed_roman(source: str, translation: str) -> Unmatched:
+    """The Roman numbers of both sides, such as XIV, that the other side has not; both, or none."""
+    sides = [
+        [Number(m[0], m.start(), frozenset([roman(m[0])])) for m in _ROMAN.finditer(text)]
+        for text in (source, translation)
+    ]
+    values = [{value for n in side for value in n.readings} for side in sides]
+    src, tgt = (
+        [number for number in side if number.readings.isdisjoint(others)]
+        for side, others in zip(sides, reversed(values), strict=True)
+    )
+    return Unmatched(src, tgt) if src and tgt else Unmatched([], [])
+
+
+def _has_point(number: Number) -> bool:
+    """Whether it is surely a decimal number, and not also thousands or a time."""
+    return all(not isinstance(x, str) and x != int(number.digits) for x in number.readings)
+
+
+def _hours(number: Number, *, has_24_hours: bool) -> set[str]:
+    """The values of a number as times of a clock with 24 hours; 7 may be 7 or 19, but not 7 am."""
+    times: set[str] = set()
+    for value in number.readings:
+        hour, _, minute = str(value).partition(":")
+        if hour.isdecimal() and len(hour) <= 2 and int(hour) <= 24:
+            halves = [0] * ("pm" not in number.measures) + [12] * ("am" not in number.measures)
+            is_24 = int(hour) > 12 or (has_24_hours and "pm" not in number.measures)
+            hours = [int(hour)] if is_24 else [int(hour) % 12 + half for half in halves]
+            times.update(f"{hour % 24}:{int(minute or 0)}" for hour in hours)
+    return times
+
+
+def _minutes(numbers: Sequence[Number]) -> set[Reading]:
+    """The minutes that a time is, or an hour and minutes."""
+    clocks = (value for number in numbers for value in number.readings if isinstance(value, str))
+    parts = [clock.split(":") for clock in clocks if ":" in clock]
+    minutes: set[Reading] = {60 * int(hour) + int(minute) for hour, minute in parts}
+    if len(numbers) == 2:
+        hours, rests = ([value for value in n.readings if value != str(value)] for n in numbers)
+        minutes.update(60 * float(hour) + float(rest) for hour in hours for rest in rests)
+    return minutes
+
+
+def _spoken(number: Number) -> set[Reading]:
+    """The values of a number in words; those of 2:30 are two and three, as in "halb drei"."""
+    values = set(number.readings)
+    for value in number.readings:
+        if isinstance(value, str) and ":" in value:
+            hour = int(value.partition(":")[0])
+            values.update((hour, hour + 1, hour - 12, hour - 11))
+    return values
+
+
+def _missing(words: InWords, others: Sequence[Number], other_words: InWords) -> list[Number]:
+    """The numbers in words that the other side has neither in digits nor in words."""
+    there = other_words.values.union(*map(_spoken, others))
+    lost = [(value, text) for value, text in words.certain if value not in there]
+    return [Number(text, None, frozenset([value])) for value, text in lost]
