@@ -119,6 +119,21 @@ def test_a_changed_number_is_found_in_forty_languages_and_a_right_one_is_not():
     assert failed == []
 
 
+def test_dashes_are_no_signs_and_lost_signs_are_found_as_people_judged():
+    # Written by hand before the rules: dashes and signs first, then twelve languages.
+    failed = []
+    rows = Path(__file__).with_name("number_judged.tsv").read_text("utf-8").splitlines()
+    for is_right, src_lang, source, tgt_lang, translation in (row.split("\t") for row in rows):
+        pair = (source, src_lang), (translation, tgt_lang)
+        for (text, lang), (other, other_lang) in (pair, pair[::-1]):
+            facts = PairFacts.learn([], src_lang=lang, tgt_lang=other_lang)
+            kinds = {finding.kind for finding in rules.findings(*facts.texts(text, other), facts)}
+            if kinds.isdisjoint({"numbers", "units"}) != (is_right == "1"):
+                failed.append((text, other))
+    assert len(rows) > 300
+    assert failed == []
+
+
 @pytest.mark.parametrize(
     ("text", "language"),
     [

@@ -44,9 +44,9 @@ _TURNED = re.compile(r"\(|\bfrom\b")
 _DIGITS, _YEAR = re.compile(r"\d+"), re.compile(r"(?:1[5-9]|20)\d\d$")
 # A number with what may be its unit: a sign before it, or the words behind it.
 _MEASURED = re.compile(
-    r"(?:([$€£¥]|EUR|USD|GBP|CHF)[ \u00a0\u202f]?)?(?<![\d.,])"
+    r"(?:((?<!\w)[%٪](?=\d)|[$€£¥￥]|EUR|USD|GBP|CHF)[ \u00a0\u202f]?)?(?<![\d.,])"
     r"(\d+(?:[ \u00a0\u202f'’.,]\d{3}(?!\d))*(?:[.,]\d+)?)(?![.,]?\d)"
-    r"[ \u00a0\u202f-]?([%$€£¥]|°(?:[ \u00a0\u202f]?[CF]\b)?|[^\W\d_]+)?"
+    r"[ \u00a0\u202f-]?([%％٪$€£¥￥℃℉]|°(?:[ \u00a0\u202f]?[CF]\b)?|[^\W\d_]+)?"
     r"(?:[ \u00a0\u202f](?:de |d['’])?([^\W\d_]+))?"
 )
 

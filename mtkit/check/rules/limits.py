@@ -71,6 +71,8 @@ MAX_NUMBERS = 300
 MAX_EXCHANGED = 12
 # Characters between both ends of a range: "from 8 % to 27 %".
 MAX_RANGE = 9
+# Characters before a number that say whether a dash is a minus: those of a long word.
+MAX_BEFORE = 40
 # Words of a phrase such as "quatre vingt dix neuf": the longest of all.
 MAX_PHRASE = 4
 # German words whose values are kept in memory, and letters of a German number.

@@ -34,9 +34,7 @@ _TIME = re.compile(
     rf"\d[{SPACES}]?[hH]\b|\d:\d\d|\b(?:heures?|Uhr|o['’]clock|noon|midi\b)|[\d ][ap]\.? ?m\b",
     re.IGNORECASE,
 )
-_MAY_BE_NEGATIVE = re.compile(
-    rf"[-–−]\s?\d|{marks_of('minus')}|{marks_of('below')}|{marks_of('less')}", re.IGNORECASE
-)
+_MAY_BE_NEGATIVE = re.compile("|".join(map(marks_of, ("minus", "below", "less"))), re.IGNORECASE)
 _AFTERNOON = re.compile(marks_of("afternoon"), re.IGNORECASE)
 _IMPERIAL_WORD = re.compile(
     r"\b(?:feet|inch|inches|yards?|miles?|pounds?|ounces?|gallons?|acres?|cups?)\b", re.IGNORECASE
@@ -72,8 +70,7 @@ class _Pair:
         ]
         self.rest = self.numbers
         self.is_converted = may_be_converted(*texts)
-        signs = [bool(_MAY_BE_NEGATIVE.search(text)) for text in texts]
-        self.is_sign_lost = signs[0] != signs[1]
+        self.may_be_negative = [bool(_MAY_BE_NEGATIVE.search(text)) for text in texts]
         # Whether a clock has 24 hours, as only the other side says that it is after noon.
         is_pm = [
             any("pm" in n.measures for n in numbers) or bool(_AFTERNOON.search(text))
@@ -87,10 +84,8 @@ class _Pair:
     def are_equal(self, src: Number, tgt: Number) -> bool:
         """Whether two numbers may have the same value; 3.5 million is not 3.5 billion."""
         if src.scaled and tgt.scaled:
-            is_equal = not src.scaled.isdisjoint(tgt.scaled)
-        else:
-            is_equal = not src.readings.isdisjoint(tgt.readings)
-        return is_equal and not self._are_marked_otherwise(src, tgt)
+            return not src.scaled.isdisjoint(tgt.scaled)
+        return not src.readings.isdisjoint(tgt.readings)
 
     def are_at_one_time(self, src: Number, tgt: Number) -> bool:
         """Whether two numbers may be the same time, of a clock with 12 hours or with 24."""
@@ -101,17 +96,18 @@ class _Pair:
         """Whether one has lost its sign, or is in the other half of the day."""
         marks = src.measures ^ tgt.measures
         side = "pm" in src.measures
-        return ("minus" in marks and self.is_sign_lost) or (
-            "pm" in marks and self.has_24_hours[side] and not self.are_at_one_time(src, tgt)
-        )
+        if "pm" in marks and self.has_24_hours[side] and not self.are_at_one_time(src, tgt):
+            return True
+        # The side that has no sign, but perhaps a dash, or as in accounts brackets instead of it.
+        side = "minus" in src.measures
+        own = tgt.measures - src.measures if side else src.measures - tgt.measures
+        has_sign = self.may_be_negative[side] or not own.isdisjoint({"dash", "brackets"})
+        return "minus" in marks and not has_sign
 
     def equal(self) -> None:
         """The same value on the other side; first the whole value, then also without its scale."""
         self._match(
-            lambda src, tgt: (
-                not (src.scaled or src.readings).isdisjoint(tgt.scaled or tgt.readings)
-                and not self._are_marked_otherwise(src, tgt)
-            )
+            lambda src, tgt: not (src.scaled or src.readings).isdisjoint(tgt.scaled or tgt.readings)
         )
         self._match(self.are_equal)
 
@@ -224,7 +220,7 @@ class _Pair:
         rest = []
         for number in src:
             for index, other in enumerate(tgt):
-                if are_equal(number, other):
+                if are_equal(number, other) and not self._are_marked_otherwise(number, other):
                     del tgt[index]
                     break
             else:

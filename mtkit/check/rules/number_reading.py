@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from unicodedata import normalize
 
 from mtkit.base.text import base_language
 from mtkit.check.rules import limits
@@ -22,6 +23,8 @@ _DIGITS, _NO_DIGIT = re.compile(r"\d+"), re.compile(r"\D")
 _THOUSANDS = {"en": ",", "de": ".", "zh": ",", "ja": ",", "ko": ",", "th": ","}
 # The Arabic marks of decimals and thousands.
 _ARABIC_MARKS = str.maketrans("٫٬", ".,")
+# Those of full width, and the colon of a Chinese time.
+_WIDE_MARK = re.compile(r"(?<=[０-９])(?:，(?=[０-９]{3}(?!\d))|．(?=[０-９]))|(?<=\d)：(?=\d)")
 # The end of a range, whose thousands or scale may be given once: "5-6,000", "5 to 6 million".
 _RANGE = re.compile(
     rf"-?[{SPACES}]?(?:[-–—~～至到から]|[^\W\d_]{{1,5}})[{SPACES}]?"
@@ -49,13 +52,25 @@ _MEASURES = {
     "am": re.compile(rf"[{SPACES}]?[aA]\.?[{SPACES}]?[mM]\b"),
     "pm": re.compile(rf"[{SPACES}]?[pP]\.?[{SPACES}]?[mM]\b"),
 }
-# What makes a number negative, before it and behind it.
-_BEFORE_ZERO = rf"(?:(?<![^\s(\[])(?<!\d )[-–]|−|(?:{marks_of('minus')})[{SPACES}]?)"
-_NEGATIVE = re.compile(rf"{_BEFORE_ZERO}$", re.IGNORECASE)
+# What may make a number negative: a dash before it, brackets around it as in accounts, and words.
+_DASH = re.compile(rf"([-–−－±])([{SPACES}]?)([$€£¥₽₺]?)[{SPACES}]?$")
+_IN_BRACKETS = (
+    re.compile(rf"\([-–−－]?[{SPACES}]?[$€£¥₽₺]?$"),
+    re.compile(rf"[{SPACES}]?[%$€£¥₽₺]?\)"),
+)
+_MINUS_WORD = re.compile(rf"(?:{marks_of('minus')})[{SPACES}]?$", re.IGNORECASE)
 _BELOW_ZERO = rf"[{SPACES}]?(?:°|\w+)?[CF]?[{SPACES}]?(?:{marks_of('below')})"
 _BELOW = re.compile(_BELOW_ZERO, re.IGNORECASE)
+# What a negative number often is: degrees, percentages and amounts.
+_DEGREES = re.compile(
+    rf"[{SPACES}]?(?:[°℃℉度도]|d[eé]gr|gra[du]|st(?:op|up)n|град|derece|درج)", re.IGNORECASE
+)
+_MEASURED = re.compile(rf"[{SPACES}]?[%％‰$€£¥₽₺]")
+_CURRENCY = re.compile("(?:[$€£¥₽₺]|EUR|USD|GBP|CHF|JPY|CNY|PLN|CZK|RUB|TRY)$")
 _MARKED = re.compile(
-    rf"\d{_MEASURES['pm'].pattern}|{_BEFORE_ZERO}\d|\d{_BELOW_ZERO}", re.IGNORECASE
+    rf"\d{_MEASURES['pm'].pattern}|(?:(?<![a-z\d])[-–]|[−－])[{SPACES}]?[$€£¥₽₺]?[{SPACES}]?\d"
+    rf"|(?:{marks_of('minus')})[{SPACES}]?\d|\d{_BELOW_ZERO}",
+    re.IGNORECASE,
 )
 
 
@@ -68,7 +83,8 @@ class Number:
         start: the place of its first character; None of a number in words.
         readings: all values that it may have.
         scaled: those with a word such as "million", or with thousands, if there are any.
-        measures: the keys of `_MEASURES` of what follows, and "minus" of what is surely negative.
+        measures: the keys of `_MEASURES` of what follows; "minus" of what is surely negative, and
+            "dash" and "brackets" of what may be.
     """
 
     text: str
@@ -215,11 +231,42 @@ class _Reader:
             if any(pattern.match(self.text, end) for end in (self.digits_end, self.end))
         )
         readings, scaled = frozenset(self.readings), frozenset(self.scaled)
-        if _NEGATIVE.search(self.text, max(0, self.start - 12), self.start) or _BELOW.match(
-            self.text, self.digits_end
-        ):
-            measures |= {"minus"}
-        return Number(self.written, self.start, readings, scaled, measures)
+        return Number(self.written, self.start, readings, scaled, measures | {*self._signs()})
+
+    def _signs(self) -> Iterator[str]:
+        before = self.text[max(0, self.start - limits.MAX_BEFORE) : self.start]
+        opening, closing = _IN_BRACKETS
+        if opening.search(before) and closing.match(self.text, self.digits_end):
+            yield "brackets"
+        dash = _DASH.search(before)
+        if _MINUS_WORD.search(before) or _BELOW.match(self.text, self.digits_end):
+            yield "minus"
+        elif dash:
+            yield "minus" if self._is_minus(before[: dash.start()], *dash.groups()) else "dash"
+
+    def _is_minus(self, before: str, sign: str, space: str, currency: str) -> bool:
+        """Whether a dash is that of a negative number, not of a name, a range, a list or a talk."""
+        words, last = before.split(), before[-1:]
+        word = words[-1] if words else ""
+        after = self.text[self.digits_end : self.digits_end + limits.MAX_BEFORE].lstrip(SPACES)
+        is_degree = _DEGREES.match(after) is not None
+        if sign == "±" or (len(words) > 1 and words[-2][-1].isdigit() and after.startswith(word)):
+            return False  # 5 km -10 km
+        has_digit = any(map(str.isdigit, word))
+        if last and not last.isspace():  # (-5) and €-5, but F-16 and 5€-10€
+            is_amount = not has_digit and _CURRENCY.search(word) is not None
+            return last in "([{\"'„“«‘=<>:," or is_amount or (is_degree and is_unspaced(last))
+        if word.endswith((",", ";", ":", "=", "<", ">")):
+            return not space
+        if has_digit or (space and sign in "-–"):  # 5 -10, but à - 5 °C
+            return not has_digit and is_degree and word.islower() and len(word) <= 3
+        if sign in "−－" or currency or is_degree or _MEASURED.match(after):
+            return True
+        if not word:
+            return re.fullmatch(r"[^\W\d_]{0,3}", after) is not None
+        # EUR -5, to -5; but Boeing -747, No. -5
+        is_sentence_end = word[-1] in ".?!…"
+        return _CURRENCY.search(word) is not None or (word == word.lower() and not is_sentence_end)
 
 
 # The ways to write the digits; the first pattern that matches decides.
@@ -259,7 +306,7 @@ def numbers_of(text: str, *, lang: str = "", is_exact: bool = True) -> list[Numb
             is not known, or is said once for several numbers.
     """
     language = base_language(lang)
-    text = text.translate(_ARABIC_MARKS)
+    text = _WIDE_MARK.sub(lambda mark: normalize("NFKC", mark[0]), text.translate(_ARABIC_MARKS))
     numbers: list[Number] = []
     last_end = 0
     for start, digits, read in _digits_of(text):
