@@ -161,3 +161,16 @@ def uniforms(seed: int, lines: Sequence[int], *, n_samples: int, steps: int) -> 
             # Every count gives four numbers, and a sample has 2 ** 64 counts.
             philox.advance(2**64 - -(-steps // 4))
     return (bits >> np.uint64(11)) * 2.0**-53
+
+
+def stratified_uniforms(seed: int, lines: Sequence[int], *, n_samples: int, steps: int) -> Array:
+    """Random numbers for samples that together say more of a model than independent ones.
+
+    At each step, each of W equal parts of [0, 1) has the number of one sample: a Latin hypercube
+    (McKay, Beckman and Conover 1979, https://doi.org/10.2307/1268522). Each sample alone is drawn
+    as with `uniforms`, whose arguments and shape (B, W, T) these are.
+    """
+    draws = uniforms(seed, lines, n_samples=n_samples, steps=steps)
+    part = draws.argsort(axis=1).argsort(axis=1)
+    # Later digits place a number in its part: the first ones say little of them.
+    return (part + draws * 2.0**20 % 1) / n_samples

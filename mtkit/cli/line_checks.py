@@ -49,7 +49,7 @@ below_option = checks_option(
 )
 thorough_option = checks_option(
     "--thorough",
-    help="Compute the confidence also from three samples of each line, so that it is more"
+    help="Compute the confidence also from five samples of each line, so that it is more"
     " exact, above all in other text than the run was trained on. Takes about as long again.",
 )
 # Of a command that translates.

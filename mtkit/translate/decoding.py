@@ -57,8 +57,9 @@ class Backend:
     """Decodes batches of sentences; what `search` does depends on the engine.
 
     `capacity` batches keep all threads busy, and `threads` threads may call `decode` at the same
-    time; where PyTorch computes (`needs_torch`), only one. `weights`, `checkpoint` and `summary`
-    are for messages; they are empty while the weights are trained.
+    time; where PyTorch computes (`needs_torch`), only one. `uniforms` gives the random numbers of
+    samples. `weights`, `checkpoint` and `summary` are for messages; they are empty while the
+    weights are trained.
     """
 
     capacity = 1
@@ -66,6 +67,7 @@ class Backend:
     device_type = "cpu"
     needs_torch = True
     weights = checkpoint = summary = ""
+    uniforms = staticmethod(uniforms)
 
     def __init__(self, runs: LoadedRuns) -> None:
         self.tokenizer = runs.vocabularies.tgt
@@ -171,7 +173,7 @@ class Backend:
                 count, steps = hypotheses_of(config, n_best), max(settings.max_lengths)
                 draws = {
                     "sampling": Sampling(config.temperature, config.top_k, config.top_p),
-                    "uniforms": uniforms(config.seed, numbers, n_samples=count, steps=steps),
+                    "uniforms": self.uniforms(config.seed, numbers, n_samples=count, steps=steps),
                 }
             by_sentence = self.search(sentences, settings, n_best=n_best, **draws)
         seconds = time.perf_counter() - started

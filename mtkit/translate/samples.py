@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any, Self
 
+from mtkit.search_settings import stratified_uniforms
 from mtkit.translate.reading import Window
 from mtkit.translate.requests import PendingWindow, Sentence, Translation
 from mtkit.translate.sentence_reader import SentenceReader
@@ -44,11 +45,12 @@ class _Search:
 
 
 class Sampler(_Search):
-    """Samples `count` translations of each line."""
+    """Samples `count` translations of each line, which differ as much as the model allows."""
 
     def __init__(self, translator: Translator, *, count: int, top_p: float, top_k: int) -> None:
         changes = {"sample": True, "mbr_samples": 0, "temperature": 1.0, "seed": 1}
         super().__init__(translator, changes | {"top_p": top_p, "top_k": top_k})
+        self._backend.uniforms = stratified_uniforms
         self._count = count
 
     def draw(self, lines: Sequence[str]) -> list[list[Translation]]:

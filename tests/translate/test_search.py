@@ -18,6 +18,7 @@ from mtkit.search_settings import (
     Sampling,
     SearchSettings,
     length_penalty,
+    stratified_uniforms,
     uniforms,
 )
 from mtkit.translate.search.beam import beam_search
@@ -327,6 +328,28 @@ def test_random_numbers_are_those_of_philox_with_seed_and_line_for_key():
             # NumPy counts before it draws.
             words = [w for count in (1, 2) for w in philox((5, line), (count, place, 0, 0))]
             assert numbers.tolist() == [(w >> 11) / 2**53 for w in words[:6]]
+
+
+@pytest.mark.parametrize("n_samples", [1, 2, 5])
+def test_stratified_numbers_lie_one_in_each_equal_part_at_each_step(n_samples):
+    numbers = stratified_uniforms(3, [1, 9], n_samples=n_samples, steps=40)
+    assert numbers.shape == (2, n_samples, 40)
+    in_order = np.sort(np.floor(numbers * n_samples), axis=1)
+    assert (in_order == np.arange(n_samples)[:, None]).all()
+    assert len(set(numbers.ravel())) == numbers.size
+
+
+def test_stratified_numbers_are_those_of_the_line_however_many_steps_and_lines():
+    many = stratified_uniforms(3, [8, 2, 5], n_samples=4, steps=30)
+    assert (stratified_uniforms(3, [2], n_samples=4, steps=7) == many[1:2, :, :7]).all()
+
+
+def test_a_sample_of_stratified_numbers_has_no_part_of_its_own():
+    # Of 2,000 numbers in five parts, 400 in each, and 5 deviations of 18 around it.
+    numbers = stratified_uniforms(1, range(100), n_samples=5, steps=20)
+    for of_sample in numbers.swapaxes(0, 1):
+        counts = np.bincount((of_sample * 5).astype(int).ravel(), minlength=5)
+        assert (abs(counts - 400) < 90).all()
 
 
 # Of BOS, EOS and five words.
