@@ -1,4 +1,4 @@
-"""What a translation copies: addresses, and the placeholders of programs. One table of their forms.
+"""What a translation copies: addresses, placeholders of programs, tags. One table of their forms.
 
 Each row is a pattern, where it comes from and what it is for. A form that ordinary text could also
 have is narrowed down, because a false one would take words out of a sentence: `50%ige`, `AT&T`,
@@ -90,6 +90,20 @@ _GLUED_BEHIND = re.compile(rf"(?:[-+/.:=_]*{_CHARACTER})+(?![^\W_])")
 # What stands beside the signs of some of them.
 _NAME_BEHIND = re.compile(r"\.(?:[^\W\d]\w|\d[^\W\d])")
 _WORD_BEHIND = re.compile(r":(?://|[A-Za-z_])|\$[A-Za-z_(]|/(?<![^\s~.(\"'„“‘«=]/)[\w.]")
+
+# A tag in a text: whether it is an end, its name, its attributes with the slash. `x <y and z>` has
+# none: a word without a value is an attribute only if HTML has it, or with a sign of a framework.
+_ALONE = (
+    "allowfullscreen|async|autofocus|autoplay|border|checked|compact|controls|crossorigin|default|"
+    "defer|disabled|download|hidden|inert|ismap|itemscope|loop|multiple|muted|nomodule|noshade|"
+    "novalidate|nowrap|open|playsinline|readonly|required|reversed|selected"
+)
+TAG = re.compile(
+    r"<(/?)([A-Za-z][\w:.-]*+)((?>\s++(?:"
+    r"[^\s<>\"'/=]++\s*=\s*\\?(?:\"[^\"]*+\"(?=[\s/>])|'[^']*+'(?=[\s/>])|[^\s<>]*+)"
+    rf"|(?i:{_ALONE})(?=[\s/>])|\w+[-:]\w[\w:.-]*(?=[\s/>])"
+    r"|[%$*#@:\[(][^\s<>]*+|\{++[^{}<>]*+\}++))*+\s*+/?)>"
+)
 
 
 @functools.cache

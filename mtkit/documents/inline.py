@@ -17,9 +17,6 @@ from mtkit.base.character_references import unescape
 
 Event = tuple[Literal["text"], str] | tuple[Literal["open", "close", "shown", "unseen"], int]
 
-# A tag in a text, as of HTML: whether it is an end, and its name.
-TAG = r"<(/?)([a-zA-Z][\w:.-]*)(?:\s[^<>]*|/)?>"
-
 _CODE = re.compile(r"<g(?P<open>\d+)>|</g(?P<close>\d+)>|<x(?P<shown>\d+)/>|<!--(?P<unseen>\d+)-->")
 _FORMS = {"open": "<g{}>", "shown": "<x{}/>", "unseen": "<!--{}-->"}
 _NOT_IN_A_LINE = re.compile(r"[\t\r\n]")

@@ -57,7 +57,7 @@ _BLOCK = (
     r"(\d{1,9}(?=[.)](?:\s|$))|(?=#{1,6}(?:\s|$)|[-+*](?:\s|$)|>|=+\s*$|-+\s*$|~~~|```"
     r"|(?:[*_-]\s*){3,}$|\[[^\]]*\]:|:::|!!!|\?\?\?|:\s))"
 )
-_HTML_TAG = re.compile(r"<(/?)([a-zA-Z][\w-]*+)[^<>]*?>")
+_HTML_TAG = re.compile(r"<(/?)([a-zA-Z][\w-]*+)")
 # Lines of a `pre` mean something; the value of an attribute may have a `>`.
 _HTML_PART = re.compile(
     r"(?P<kept><(?i:pre|textarea)(?=[\s>]).*?(?:</(?i:pre|textarea)\s*>|\Z))"
@@ -238,7 +238,7 @@ def _pieces(content: str, tokens: Sequence[Token]) -> list[Piece] | None:
         source = content[start:at]
         # A line break inside of code or a link is a space.
         code, name = _LINE_END.sub(" ", source), ""
-        tag = _HTML_TAG.fullmatch(source) if token.type == "html_inline" else None
+        tag = _HTML_TAG.match(source) if token.type == "html_inline" else None
         if token.type == "text":
             if pieces and pieces[-1].name == _BREAK and (sign := _DEFINITION.match(source)):
                 pieces.append(Piece(sign[0], sign[0], ""))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from lxml import etree
 
+from mtkit.base.copied import TAG
 from mtkit.base.errors import MtkitError
 from mtkit.base.language_id import is_same_language
-from mtkit.documents.inline import TAG
 from mtkit.documents.paragraph import (
     Element,
     Paragraph,
@@ -49,7 +48,7 @@ class Unit(Paragraph):
     def _texts(self, text: str, separator: str) -> Iterator[Piece]:
         """Cut a text also at tags that are written as text, as of HTML in another format."""
         at = 0
-        for tag in re.finditer(TAG, text):
+        for tag in TAG.finditer(text):
             yield from cut(text[at : tag.start()], separator)
             kind, name = ("end" if tag[1] else "begin"), f"{tag[1]}<{tag[2]}"
             yield Piece(kind, parts=[Piece("text", text=tag[0])], pair=name)

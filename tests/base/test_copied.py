@@ -2,7 +2,7 @@
 
 import pytest
 
-from mtkit.base.copied import copied, copied_parts, has_language, may_have_copied_parts
+from mtkit.base.copied import TAG, copied, copied_parts, has_language, may_have_copied_parts
 
 
 def found(text: str) -> list[str]:
@@ -146,13 +146,43 @@ def test_text_with_letters_has_a_language(text: str):
         *("{", "{{", "{% ", "{n, plural, ", "${", "$(", "<%", "[[", "%", "%5", "&a", ":a"),
         *("a.", "a-", "http://", "http://a(", "a@", "a@a.", "a/", "/a", "C:\\a", "C:\\a ", "~/"),
         *("<0", "(", "#{a", "a.b/", "1e", "0x", "ab12", "$a(", "@:a", "www.", "a", "{a:{a:", ".,"),
+        *("<a ", '<a b="', "<a b='\"", " x=1", "a="),
     ],
 )  # fmt: skip
 def test_long_texts_are_read_once(piece: str):
     # If something were tried again from every character, this would take minutes.
     text = (piece * 30_000)[:30_000]
     assert sum(map(len, found(text))) <= len(text)
+    assert TAG.search(f"<a {text}") is None
     has_language(text)
+
+
+@pytest.mark.parametrize(
+    "tag",
+    [
+        *("<b>", "</b>", "</a >", "<br/>", "<br />", "<username>", '<a href="">', "<A HREF='x'>"),
+        *('<a title="a>b">', """<a title='a > b' href="c<d">""", "<img src=a/b/>", '<a title="x>'),
+        *("<input disabled>", '<option value="1" selected>', "<td nowrap>", "<font color=red>"),
+        *("<a %s>", '<a href="%s" %2$s>', "<div {{ attrs }}>", '<a href="{url}" target=_blank>'),
+        *("<li v-else>", '<my-link data-x a="b c">', '<b *ngIf="a > b">', '<b (click)="f()">'),
+        *('<x:y z="1"/>', '<a\nhref = "x">', r"<a href=\"x y\">", '<a href="x"class="y">'),
+    ],
+)
+def test_a_tag_in_a_text_is_found_whole(tag: str):
+    (match,) = TAG.finditer(f"u {tag} v")
+    assert match[0] == tag
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        *("<y and z>", "<b and c>", "<y, then z>", "</b and c>", "<y && z>", "<b + 1>", "<b 5>"),
+        *("<y and z=5>", "<i or j = 3>", "<p is small>", "<your name>", "<q - r>", "<a, b>"),
+        *("<3>", "< b>", "<->", "<>", "<http://x.org>", "<me@x.org>"),
+    ],
+)
+def test_signs_of_mathematics_and_other_brackets_are_no_tags(part: str):
+    assert TAG.search(f"x {part} w") is None
 
 
 def test_no_pattern_has_a_group_of_its_own():

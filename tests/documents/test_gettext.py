@@ -365,6 +365,11 @@ def test_an_entry_with_a_rejected_segment_keeps_what_it_had(source, targets, old
         (r"a \"word\" \\n", [r'a "word" \n'], r"A \"WORD\" \\N"),
         ("<b>All <i>bold</i></b>", ["All <g1>bold</g1>"], "<b>ALL <i>BOLD</i></b>"),
         (r"<a href=\"x\">Link</a> to", ["<g1>Link</g1> to"], r"<a href=\"x\">LINK</a> TO"),
+        (
+            r"<a title=\"a>b\">x</a> <y and z> 3",
+            ["<g1>x</g1> &lt;y and z&gt; 3"],
+            r"<a title=\"a>b\">X</a> <Y AND Z> 3",
+        ),
         ("Two<br/>lines ", ["Two<x1/>lines"], "TWO<br/>LINES "),
         ("  spaces: ", ["spaces:"], "  SPACES: "),
         ("charset=klingon", ["charset=klingon"], "CHARSET=KLINGON"),

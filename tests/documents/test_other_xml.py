@@ -211,6 +211,8 @@ def test_a_translation_of_xliff_stands_beside_its_source():
 def test_tags_that_a_text_of_xliff_writes_as_text_are_kept():
     new = after(xliff(unit("a &lt;b>red&lt;/b> house&lt;br>")), "ein Haus, <g1>rot</g1>")
     assert "<target>ein Haus, &lt;b&gt;rot&lt;/b&gt;&lt;br&gt;</target>" in new
+    new = after(xliff(unit('a &lt;b t="a>b">red&lt;/b> x &lt;y and z>')), "<g1>rot</g1> &lt;y")
+    assert '<target>&lt;b t="a&gt;b"&gt;rot&lt;/b&gt; &lt;y</target>' in new
 
 
 @pytest.mark.parametrize("translation", ["Eins", "One"])

@@ -12,10 +12,10 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from mtkit.base.character_references import unescape
-from mtkit.base.copied import copied
+from mtkit.base.copied import TAG, copied
 from mtkit.base.scripts import script_share
 from mtkit.check.rules import limits
-from mtkit.check.rules.marks import ENTITY, TAG, Text
+from mtkit.check.rules.marks import ENTITY, Text
 from mtkit.check.rules.number_reading import Reading, numbers_of
 from mtkit.check.rules.number_words import single_words
 from mtkit.check.rules.scales import scales_of

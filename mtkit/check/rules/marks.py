@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from mtkit.base.character_references import unescape
-from mtkit.base.copied import copied, may_have_copied_parts
+from mtkit.base.copied import TAG, copied, may_have_copied_parts
 from mtkit.base.text import LETTER_MARKS, UNSPACED, UNSPACED_LANGUAGES, WORD, base_language
 from mtkit.check.rules import limits
 
-TAG = re.compile(r"<(/?)([A-Za-z][\w:.-]*)((?:\s[^<>]*)?/?)>")
 # Elements of HTML inside of text that are empty, with a slash at the end or without.
 _EMPTY = {"br", "hr", "img", "input", "wbr"}
 ENTITY = re.compile(r"&(?:[A-Za-z]\w{1,9}|#\d{1,7}|#[xX][\da-fA-F]{1,6});")
