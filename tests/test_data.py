@@ -101,6 +101,15 @@ def test_a_compressed_file_has_the_lines_of_the_plain_one(suffix: str, tmp_path:
     assert list(read_lines(file)) == LINES
 
 
+@pytest.mark.parametrize("content", [TEXT, b"", LONG])
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+def test_a_compressed_file_named_as_a_plain_one_is_refused(suffix, content, tmp_path):
+    file = tmp_path / "text.txt"
+    file.write_bytes(COMPRESSORS[suffix](content))
+    with pytest.raises(MtkitError, match=rf"text\.txt: is compressed by \w+; name it \{suffix}$"):
+        list(read_lines(file))
+
+
 @pytest.mark.parametrize("suffix", COMPRESSORS)
 def test_compressed_files_that_were_joined_are_read_to_the_end(suffix: str, tmp_path: Path):
     file = tmp_path / f"text{suffix}"

@@ -149,11 +149,22 @@ _OTHER_ENCODINGS = {
 }
 
 
+# What files begin with that are no text.
+_OTHER_FILES = {
+    "compressed by gzip; name it .gz": rb"\x1f\x8b",
+    "compressed by bzip2; name it .bz2": rb"BZh[1-9](?:1AY&SY|\x17rE8P)",
+    "compressed by xz; name it .xz": rb"\xfd7zXZ\0",
+    "compressed by Zstandard; name it .zst": rb"\x28\xb5\x2f\xfd",
+    "a zip file, perhaps a document; translate reads it as .docx, for example": rb"PK\x03\x04",
+    "a PDF, and must be text": rb"%PDF-\d\.\d\s",
+}
+
+
 def refuse_utf16(name: str, beginning: bytes) -> None:
-    """Refuse a text in UTF-16 or UTF-32, as Windows writes it, or a zip, by its first bytes."""
-    if beginning.startswith(b"PK\3\4"):
-        advice = "name it .docx, or give --format docx, for example"
-        raise MtkitError(f"{name}: is a zip file, perhaps a document; {advice}")
+    """Refuse a text in UTF-16 or UTF-32, as Windows writes it, or another file, by its start."""
+    for kind, pattern in _OTHER_FILES.items():
+        if re.match(pattern, beginning):
+            raise MtkitError(f"{name}: is {kind}")
     for encoding, pattern in _OTHER_ENCODINGS.items():
         if re.match(pattern, beginning):
             raise MtkitError(

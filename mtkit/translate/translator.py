@@ -120,10 +120,6 @@ class Translator(AbstractContextManager["Translator"]):
         """
         given = [run] if isinstance(run, Run | Path | str) else run
         runs = [item if isinstance(item, Run) else Run.open(Path(item)) for item in given]
-        if isinstance(glossary, Path | str):
-            from mtkit.translate.glossary.terms import Glossary
-
-            glossary = Glossary.read(Path(glossary))
         loaded = load_runs(
             runs,
             config,
@@ -133,11 +129,15 @@ class Translator(AbstractContextManager["Translator"]):
             linearised=linearised,
             exact=exact,
         )
+        if isinstance(glossary, Path | str):
+            from mtkit.translate.glossary.terms import Glossary
+
+            glossary = Glossary.read(Path(glossary), (loaded.src_lang, loaded.tgt_lang))
         choice = choose(
             loaded.config,
             device=device,
             exact=exact,
-            has_terms=glossary is not None,
+            has_terms=bool(glossary),
             n_runs=len(runs),
             prepared=prepared,
         )

@@ -181,7 +181,7 @@ def test_a_document_without_text_comes_back(documents: Place):
                 "sdlxliff": "give --format xlf",
             }.items()
         ),
-        (["word"], "word: is a zip file, perhaps a document; name it .docx"),
+        (["word"], "word: is a zip file, perhaps a document; translate reads it as .docx"),
         (["--input", "word.html"], "word.html: is a zip file"),
         (["latin.srt", "--output", "out.srt"], "latin.srt: not UTF-8"),
         (["none.srt", "--output", "none.srt"], "none.srt: has no times of cues"),

@@ -55,7 +55,7 @@ def read(folder: Path, text: str | bytes, name: str = "terms.tsv") -> Glossary:
     path = folder / name
     content = text if isinstance(text, bytes) else text.encode()
     path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-    return Glossary.read(path)
+    return Glossary.read(path, ("en", "de"))
 
 
 @pytest.mark.parametrize("name", ["terms.tsv", "terms.tsv.gz"])
@@ -82,6 +82,32 @@ def test_a_mistake_in_a_glossary_is_an_error_with_file_and_line(text, message, t
     with pytest.raises(MtkitError) as error:
         read(tmp_path, text)
     assert str(error.value).startswith(f"{tmp_path / 'terms.tsv'}, {message}")
+
+
+@pytest.mark.parametrize(
+    "header", ["source\ttarget", "SRC\ttgt ", "en\tde", "EN-us\tde_DE", "# pets\neng\tdeu"]
+)
+def test_a_first_line_that_names_the_columns_is_no_term(header, tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    glossary = read(tmp_path, f"{header}\ncat\tKatze\nsource\ttarget\n")
+    assert glossary.demanded("en cat, eng src EN-us") == ["Katze"]
+    assert glossary.demanded("source") == ["target"]
+    (record,) = caplog.records
+    assert record.message.endswith("names the columns and is not a term")
+
+
+@pytest.mark.parametrize(
+    "line", ["en\tes", "source\tQuelle", "de\ten", "cat\ttarget", "en-x\tde-x"]
+)
+def test_a_first_line_with_other_words_is_a_term(line: str, tmp_path: Path):
+    source, target = line.split("\t")
+    assert read(tmp_path, f"{line}\n").demanded(source) == [target]
+
+
+def test_a_term_with_a_tag_is_reported_once(tmp_path, caplog):
+    read(tmp_path, "a < b > c\tx\n<b>dog</b>\tHund\ncat\t<i>Katze</i>\n")
+    (record,) = caplog.records
+    assert record.message.startswith(f"{tmp_path / 'terms.tsv'}, line 2: has a tag")
 
 
 def test_the_checksum_is_that_of_the_terms(tmp_path: Path):
@@ -417,9 +443,13 @@ def test_a_warning_names_the_line_of_a_window(untrained: Run, caplog: pytest.Log
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "# nothing\n#\n"])
-def test_a_glossary_without_terms_is_reported(text, tmp_path, caplog):
-    (tmp_path / "terms.tsv").write_text(text)
-    assert not Glossary.read(tmp_path / "terms.tsv")
-    assert [record.message for record in caplog.records] == [
-        f"{tmp_path / 'terms.tsv'}: has no terms"
-    ]
+def test_a_glossary_without_terms_is_reported_and_changes_nothing(
+    text, untrained, tmp_path, caplog
+):
+    path = tmp_path / "terms.tsv"
+    path.write_text(text)
+    plain = Translator.load(untrained, device="cpu")
+    held = Translator.load(untrained, device="cpu", glossary=path)
+    assert [record.message for record in caplog.records] == [f"{path}: has no terms"]
+    assert held.engine == plain.engine
+    assert list(held.translate(ENGLISH)) == list(plain.translate(ENGLISH))

@@ -8,7 +8,7 @@ import pytest
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
 from mtkit.search_settings import Hypothesis, SearchSettings
-from mtkit.tokenizer import BOS_ID, EOS_ID, UNK_ID
+from mtkit.tokenizer import BOS_ID, EOS_ID, UNK_ID, Tokenizer
 from mtkit.translate import Glossary, Translator
 from mtkit.translate.glossary import placement
 from mtkit.translate.glossary.placement import Draft, Plan, TermPlanner
@@ -22,8 +22,8 @@ SOURCE = [9, 9]
 class Drafts:
     """Plans for drafts of German words, with a given word that depends on each term."""
 
-    def __init__(self, data: PreparedData, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.tokenizer = data.tokenizers()[1]
+    def __init__(self, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.tokenizer = tokenizer
         self.terms = TermEncoder(self.tokenizer)
         self.planner = TermPlanner([], self.terms)
         monkeypatch.setattr(placement, "given_log_probs", self._log_probs)
@@ -70,7 +70,7 @@ class Drafts:
 
 @pytest.fixture
 def drafts(tiny_data: PreparedData, monkeypatch: pytest.MonkeyPatch) -> Drafts:
-    return Drafts(tiny_data, monkeypatch)
+    return Drafts(tiny_data.tokenizers().tgt, monkeypatch)
 
 
 TEXT = "eins zwei drei vier fünf sechs"
@@ -124,6 +124,33 @@ def test_what_is_kept_leaves_room_for_the_terms(drafts: Drafts):
     limit = len(drafts.tokenizer.encode(TEXT))
     plan = drafts.plan(TEXT, {"acht": 5, "neun neun neun": 4}, limit=limit)
     assert len(plan.prefix) + plan.tracker.after(plan.prefix) <= limit
+
+
+@pytest.mark.parametrize(
+    ("before", "word", "after", "term", "expected"),
+    [
+        ("我用", "接口", "。", "API", "我用API。"),
+        ("我用", " 接口", "。", "API", "我用 API。"),
+        ("我用", "接口", "。", "苹果", "我用苹果。"),
+        ("", "我用", "接口。", "苹果", "苹果接口。"),
+        ("das", " Wort", " ist neu", "苹果", "das 苹果 ist neu"),
+        ("das (", "Wort", ") ist neu", "苹果", "das (苹果) ist neu"),
+        ("das /", " Wort", " ist neu", "Buch", "das / Buch ist neu"),
+        ("das/", "Wort", " ist neu", "Buch", "das/Buch ist neu"),
+    ],
+)
+def test_a_term_has_a_space_before_it_where_the_word_that_it_replaces_has_one(
+    before: str, word: str, after: str, term: str, expected: str, monkeypatch: pytest.MonkeyPatch
+):
+    lines = ["我用接口。 我用 接口。 苹果", "das Wort / ist neu API Buch (das/Wort) /Wort"]
+    tokenizer = Tokenizer.learn(lines, 310)
+    drafts = Drafts(tokenizer, monkeypatch)
+    text = before + word + after
+    ((_, spans),) = tokenizer.encode_with_spans([text])
+    start = next(i for i, (_, end) in enumerate(spans) if end > len(before))
+    monkeypatch.setattr(drafts, "start", lambda _: start)
+    plan = drafts.plan(text, {term: 0})
+    assert tokenizer.decode(plan.pasted) == expected
 
 
 WEAK = "eins zwei drei vier"

@@ -20,12 +20,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
 from mtkit.model import Transformer
 from mtkit.search_settings import Array, Hypothesis, SearchSettings
-from mtkit.translate.glossary.terms import Demand, TermEncoder
+from mtkit.translate.glossary.terms import SPACE, Demand, TermEncoder
 from mtkit.translate.pytorch.scoring import given_log_probs
 from mtkit.translate.requests import Sentence
 from mtkit.translate.search.phrases import Deadline, Tracker, fitting, slots_for
@@ -212,14 +213,24 @@ class TermPlanner:
             return None
         spellings = self._terms.phrase(demand.term).spellings
         is_opened = starts[best] > 0 and self._terms.breaks.opening[draft.tokens[starts[best] - 1]]
-        spelling = next((s for s in spellings if s.needs_opening and is_opened), spellings[0])
+        possible = [each for each in spellings if is_opened or not each.needs_opening]
+        # With a space before it if the word that it replaces has one.
+        spaced = self._terms.tokenizer.begins_word
+        has_space = spaced[draft.tokens[starts[best]]]
+        alike = (each for each in possible if spaced[each.tokens[0]] == has_space)
+        spelling = next(alike, possible[0])
         end = [*starts[1:], size][best]
         return _Place(starts[best], end, float(sums[best]), spelling.tokens)
 
     def _word_starts(self, tokens: Sequence[int]) -> list[int]:
-        """Where words begin; a punctuation mark counts as one."""
-        continues = self._terms.breaks.continues
-        return [i for i, token in enumerate(tokens) if i == 0 or not continues[token]]
+        """Where words begin; a punctuation mark counts as one, a space alone does not."""
+        breaks, piece = self._terms.breaks, self._terms.tokenizer.piece
+        pairs = enumerate(pairwise(tokens), start=1)
+        return [0] * bool(tokens) + [
+            i
+            for i, (before, token) in pairs
+            if not breaks.continues[token] or (breaks.opening[before] and piece(before) != SPACE)
+        ]
 
     def _plan(
         self, draft: Draft, demands: Sequence[Demand], places: Sequence[_Place | None]

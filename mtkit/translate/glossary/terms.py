@@ -21,6 +21,7 @@ import numpy as np
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.invisible import visible
+from mtkit.base.language_id import find_code
 from mtkit.base.text import UNSPACED, read_lines
 from mtkit.tokenizer import UNK_ID, Tokenizer
 from mtkit.translate.search.phrases import Phrase, Spelling, WordBreaks
@@ -33,7 +34,8 @@ _INSIDE_WORDS = "_\u00ad\u200c\u200d"
 # What was found out about characters and terms is kept, but a server meets ever new ones.
 _MAX_KEPT = 2**16
 # A piece with the space before it, as SentencePiece writes it.
-_SPACE = "\u2581"
+SPACE = "\u2581"
+_TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 _BYTE = re.compile("<0x[0-9A-F]{2}>")
 
 
@@ -73,19 +75,24 @@ class Glossary:
             self._add(source, target)
 
     @classmethod
-    def read(cls, path: Path) -> Self:
+    def read(cls, path: Path, languages: tuple[str, str] = ("", "")) -> Self:
         """The glossary in a text file: on each line a source term, a tab and its target term.
 
-        The file may be compressed. Blank lines, and lines that begin with `# `, are comments.
+        The file may be compressed. Blank lines, and lines that begin with `# `, are comments. The
+        first other line may name the columns: `source` and `target`, or codes of the languages.
 
         Raises:
             MtkitError: naming the file and the line, for anything else, and if it is not UTF-8.
         """
-        glossary = cls({})
+        glossary, with_tag = cls({}), list[int]()
         for number, line in enumerate(read_lines(path), start=1):
             if not line.strip() or line.startswith("# ") or line.strip() == "#":
                 continue
             columns = line.split("\t")
+            if not glossary and _is_header(columns, languages):
+                log.info("%s, line %d: names the columns and is not a term", path, number)
+                continue
+            with_tag += [number] * (_TAG.search(line) is not None)
             try:
                 if len(columns) != 2:
                     count = f"{len(columns)} column{'s' * (len(columns) > 1)}"
@@ -95,6 +102,9 @@ class Glossary:
                 raise MtkitError(f"{path}, line {number}: {error}") from None
         if not glossary:
             log.warning("%s: has no terms", path)
+        if with_tag:
+            advice = "in HTML and documents, give terms without tags: there a tag would be text"
+            log.warning("%s, line %d: has a tag; %s", path, with_tag[0], advice)
         return glossary
 
     def __len__(self) -> int:
@@ -159,6 +169,15 @@ class Glossary:
         self._sizes.setdefault(folded[0], set()).add(len(key))
 
 
+def _is_header(columns: Sequence[str], languages: Sequence[str]) -> bool:
+    """Whether two columns have names as in tables of pairs, or codes of the languages."""
+    names = [column.strip().lower() for column in columns]
+    if names in (["source", "target"], ["src", "tgt"]):
+        return True
+    pairs = zip(names, languages, strict=False)
+    return len(names) == 2 and all(code and find_code(name, [code]) for name, code in pairs)
+
+
 def missing_terms(terms: Iterable[str], text: str) -> list[int]:
     """The numbers of the terms that a translation lacks as words of their own, each so often."""
     missing = []
@@ -208,8 +227,12 @@ def _joins(before: str, after: str) -> bool:
 
 
 def _is_opening(character: str) -> bool:
-    """Whether a word may begin right after it: a space, a bracket, a quotation mark, a dash."""
-    return character in " \"'/" or unicodedata.category(character) in {"Ps", "Pi", "Pf", "Pd"}
+    """Whether a word may begin right after it: a space, a bracket, a quotation mark, a dash.
+
+    Also a character of a script without spaces.
+    """
+    is_mark = unicodedata.category(character) in {"Ps", "Pi", "Pf", "Pd"}
+    return character in " \"'/" or is_mark or _UNSPACED.match(character) is not None
 
 
 def _words(text: str) -> list[str]:
@@ -282,7 +305,7 @@ def _word_breaks(tokenizer: Tokenizer) -> WordBreaks:
     continues = np.ones(len(tokenizer), dtype=bool)
     opening = np.zeros(len(tokenizer), dtype=bool)
     for i in range(UNK_ID + 1, len(tokenizer)):
-        piece = tokenizer.piece(i).replace(_SPACE, " ")
+        piece = tokenizer.piece(i).replace(SPACE, " ")
         if not _BYTE.fullmatch(piece):
             continues[i] = _joins("a", piece[0])
             opening[i] = _is_opening(piece[-1])
