@@ -244,10 +244,12 @@ class Run:
         for name, checksum in self.manifest.files.items():
             path, again = self.path / name, self.manifest.converted_by
             if not path.is_file() or sha256_of(path) != checksum:
-                where = f"{again} again" if again else f"from the prepared data, {self.data_path}"
+                origin = self.data_path
+                is_there = bool(again) or origin.is_dir()
+                where = f"{again} again" if again else f"from the prepared data, {origin}"
                 raise MtkitError(
                     f"{path}: missing, or changed since the run was made (its checksum is wrong); "
-                    f"restore it from a copy, or {where}"
+                    "restore it from a copy" + f", or {where}" * is_there
                 )
         return Vocabularies.load(self.path, is_joint=is_joint)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -68,8 +69,9 @@ def new_folder(path: Path, *, key: str | None = None, keep: bool = True) -> Iter
     Raises:
         MtkitError: if it cannot be written, or another process is writing it.
     """
-    # A dry run has another name, so that it does not delete the work of a stopped run.
-    partial = path.with_name(f".{path.name}{_PARTIAL if keep else _DRY_RUN}")
+    # A dry run has a name of its own, so that it neither deletes nor locks what others write.
+    ending = _PARTIAL if keep else f".{secrets.token_hex(4)}{_DRY_RUN}"
+    partial = path.with_name(f".{path.name}{ending}")
     made: list[Path] = []
     try:
         made += [parent for parent in path.parents if not parent.exists()]

@@ -227,9 +227,17 @@ _FORMATS = {
 _MAX_LINES, _MAX_CHARACTERS = 50, 1000
 
 
+# Control characters that `Tokenizer` removes, besides those that it makes spaces.
+_REMOVED = re.compile("[\x01-\x08\x0b\x0e-\x1f\x7f\x8f\x9f]")
+
+
 def with_format_noted(lines: Iterable[str]) -> Iterator[str]:
-    """The same lines of text; if the first ones look like another format, one line says so."""
+    """The same lines of text; one line says if the first ones look like another format.
+
+    Another one names the first line with control characters that are no spaces.
+    """
     left = {name: count for name, (_, count, _) in _FORMATS.items()}
+    is_clean = True
     for number, line in enumerate(lines):
         for name in [*left] if number < _MAX_LINES else ():
             left[name] -= re.match(_FORMATS[name][0], line[:_MAX_CHARACTERS]) is not None
@@ -238,6 +246,10 @@ def with_format_noted(lines: Iterable[str]) -> Iterator[str]:
                 log.warning("the input looks like %s, and is read as text: %s", name, advice)
                 left = {}
                 break
+        if is_clean and (control := _REMOVED.search(line)):
+            is_clean, code = False, ord(control[0])
+            message = "line %s has the control character U+%04X; translations are without such"
+            log.warning(message, f"{number + 1:,}", code)
         yield line
 
 

@@ -71,7 +71,7 @@ check_options = shared.together(
         type=click.FloatRange(0, 100),
         callback=_refuse_nan,
         help="Leave the lines empty whose confidence is below this, 0 to 100, and report how"
-        " many these are. In HTML and documents, these texts stay as they were.",
+        " many these are. Above 50, --below is as high. In HTML and documents, these texts stay.",
     ),
     checks_option(
         "--reject-findings KIND,...",

@@ -224,6 +224,8 @@ def translate(
     shared.keep_few_shapes()
     runs = [shared.open_run(path) for path in run_paths or (None,)]
     wanted = CheckOptions(**{name: decode.pop(name) for name in _CHECKS})
+    if not shared.given("below"):
+        wanted = replace(wanted, below=max(wanted.below, wanted.reject or 0))
     options = shared.DecodeOptions.parse(**decode)
     _refuse_useless(runs[0], options)
     _check_task(runs[0])

@@ -12,7 +12,7 @@ from lxml import etree
 
 from mtkit.base.errors import MtkitError
 from mtkit.documents.document import Document, Options, Segment, TooLargeError
-from mtkit.documents.paragraph import Element, Paragraph
+from mtkit.documents.paragraph import Element, Paragraph, local_name
 from mtkit.documents.zipped import Package
 
 # Nine times as many as in the largest of 10,000 parts of documents made by others (a slide); a
@@ -26,6 +26,8 @@ _PARSER = etree.XMLParser(
 _DECLARATION = re.compile(
     rb"""(?:\xef\xbb\xbf)?<\?xml(?![^>]*encoding=["'](?!utf-8["']))[^>]*\?>\s*""", re.IGNORECASE
 )
+# Texts about a document, of which there is one each.
+_NAMED = {"title", "subject", "description", "keywords", "category"}
 # A place in the document, and what is doubtful about the text there.
 Doubt = tuple[str, str]
 
@@ -67,7 +69,8 @@ class XmlDocument(Document):
             segments = list[Segment]()
             for index, text in enumerate(paragraph.texts):
                 number += index == 0 or paragraph.default == "block"
-                place = paragraph.name or f"paragraph {number}{_cell(paragraph.element, numbers)}"
+                tag, cell = local_name(paragraph.element), _cell(paragraph.element, numbers)
+                place = paragraph.name or tag * (tag in _NAMED) or f"paragraph {number}{cell}"
                 place = f"{label}, {place}" if label else place
                 segments.append(Segment(text.line, place, is_replaced=paragraph.is_replaced))
             if segments:

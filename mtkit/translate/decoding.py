@@ -7,10 +7,11 @@ PyTorch.
 from __future__ import annotations
 
 import copy
+import logging
 import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from mtkit.translate.glossary.terms import Demand, TermEncoder
     from mtkit.translate.loading import LoadedRuns
 
+log = logging.getLogger(__name__)
 
 NO_NUMBERS = (
     "computes no numbers (NaN), because a weight is not a number or too large, as after training "
@@ -271,7 +273,16 @@ class Backend:
             longest = len(sentence.ids) + 1 + self.config.max_extra_length
             longest = min(filter(None, (longest, self.config.max_length, self._runs.max_positions)))
             limits.append(max(longest, len(sentence.prefix) + 1))
+        if any(limit < self.config.min_length for limit in limits):
+            _warn_of_short_limits(self.config.min_length, self.config.max_extra_length)
         return limits
+
+
+@lru_cache(maxsize=64)
+def _warn_of_short_limits(least: int, extra: int) -> None:
+    """Say once that a limit ends some outputs before they have the minimum length."""
+    reason = f"at a lower limit (decode.max_extra_length {extra}, or learned positions)"
+    log.warning("decode.min_length %d: some translations end before, %s", least, reason)
 
 
 def _terms_of(demands: Sequence[Demand]) -> tuple[str, ...]:

@@ -104,6 +104,9 @@ def test_rejected_lines_are_empty_and_counted(place: Place, uncapped: list[str])
     )
     expected_note = f"left {count} of 5 lines empty: confidence below {limit:g}; {both} of these"
     assert f"{expected_note} are marked" in outcome.err
+    for options, limit in (["--reject", "60"], 60), (["--reject", "40"], 50):
+        assert f"lines are below {limit};" in place.mtkit(*run, *options).err
+        assert "lines are below 7;" in place.mtkit(*run, *options, "--below", "7").err
 
 
 def test_lines_with_a_finding_of_a_kind_are_rejected(place: Place, run: list[str]):

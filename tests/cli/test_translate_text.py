@@ -78,6 +78,17 @@ def test_input_in_another_format_is_noted_once(name, text, caplog):
     assert record.getMessage().startswith(f"the input looks like {name}, and is read as text: ")
 
 
+def test_a_control_character_that_the_model_does_not_see_is_reported_once(tiny_data, caplog):
+    tokenizer = tiny_data.tokenizers().src
+    for code in [*range(0xA0), 0x2028, 0x2029]:
+        caplog.clear()
+        lines = ["x", f"a{chr(code)}b", f"a{chr(code)}b"]
+        assert list(with_format_noted(lines)) == lines
+        is_lost = tokenizer.decode(tokenizer.encode(lines[1])) == "ab"
+        names = [record.getMessage().partition(";")[0] for record in caplog.records]
+        assert names == [f"line 2 has the control character U+{code:04X}"] * is_lost
+
+
 def test_ordinary_text_is_not_noted(caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.INFO)
     lines = [

@@ -231,7 +231,7 @@ def test_slides_are_read_in_the_order_of_the_talk():
         ("Two runs", "slide 1, paragraph 1"),
         ("next", "slide 1, paragraph 1"),
         ("last", "slide 2, paragraph 1"),
-        ("My talk", "properties, paragraph 1"),
+        ("My talk", "properties, title"),
     ]
 
 

@@ -53,7 +53,7 @@ def test_a_translation_of_opendocument_keeps_elements_and_the_first_member():
     body = f"<text:p>the <text:span>red</text:span> house{note} now</text:p>"
     members = odt(body, styles="<text:p>head</text:p>", meta="<dc:title>Title</dc:title>")
     document = opened("a.odt", members)
-    places = ["paragraph 1", "paragraph 2", "styles, paragraph 1", "meta, paragraph 1"]
+    places = ["paragraph 1", "paragraph 2", "styles, paragraph 1", "meta, title"]
     assert [segment.place for segment in document.segments] == places
     lines = ["jetzt <x2/>das Haus, <g1>rot</g1>", None, "Kopf", None]
     written = document.write(lines)
@@ -98,13 +98,13 @@ def test_what_is_no_readable_opendocument_is_refused(others: dict[str, str | byt
 def test_a_book_is_read_in_its_order():
     segments = opened("a.epub", epub(two=BODY, one="<p>first</p>")).segments
     assert [(s.line, s.place) for s in segments if "chapter" not in s.place] == [
-        ("Book", "o/book.opf, paragraph 1"),
+        ("Book", "o/book.opf, title"),
         ("Chapter", "o/toc.ncx, paragraph 1"),
     ]
     assert [(s.line, s.place) for s in segments if "chapter" in s.place][:4] == [
-        ("Chapter", "chapter 1, paragraph 1"),
+        ("Chapter", "chapter 1, title"),
         ("first", "chapter 1, paragraph 2"),
-        ("Chapter", "chapter 2, paragraph 1"),
+        ("Chapter", "chapter 2, title"),
         ("One\u00a0title", "chapter 2, paragraph 2"),
     ]
     assert [segment.line for segment in segments if "chapter 2" in segment.place][2:] == [

@@ -477,6 +477,18 @@ def test_a_dry_run_leaves_nothing_however_it_ends(corpus):
     assert contents(corpus.folder) == before
 
 
+def test_dry_runs_neither_wait_for_others_nor_hold_them_up(corpus):
+    pairs = list[int]()
+
+    def meanwhile(_: PreparedData, report: Report) -> None:
+        if len(pairs) < 3:
+            pairs.append(report.pairs["train"])
+            corpus.prepare(dry_run=len(pairs) < 3, on_finished=meanwhile)
+
+    corpus.prepare(dry_run=True, on_finished=meanwhile)
+    assert pairs == [200] * 3
+
+
 def test_a_refused_preparation_leaves_none_of_the_folders_it_made(corpus):
     corpus.train[1].write_bytes(b"\n" * 200)
     before = sorted(corpus.folder.rglob("*"))

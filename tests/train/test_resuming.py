@@ -32,7 +32,7 @@ from mtkit.translate import Translator
 CPU = torch.device("cpu")
 
 
-def test_a_run_with_a_damaged_tokenizer_is_not_trained_further(trainings: Trainings):
+def test_a_run_with_a_damaged_tokenizer_is_not_trained_further(trainings: Trainings, tmp_path):
     run, source = trainings.folder / "run", trainings.data.path
     trainings.run("run", max_steps=2)
     tokenizer = run / "tokenizer.model"
@@ -48,6 +48,10 @@ def test_a_run_with_a_damaged_tokenizer_is_not_trained_further(trainings: Traini
         assert f"{tokenizer}: missing, or changed" in str(caught.value)
         assert f"or from the prepared data, {source}" in str(caught.value)
     assert trainings.steps("run") == [2]
+    # Where the prepared data is not, the message does not name it.
+    shutil.copytree(run, tmp_path / "far" / "away")
+    with pytest.raises(MtkitError, match=r"restore it from a copy$"):
+        Translator.load(tmp_path / "far" / "away", device="cpu")
 
 
 def test_another_seed_gives_other_weights(trainings):

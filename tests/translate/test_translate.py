@@ -262,3 +262,15 @@ def test_an_error_in_the_middle_leaves_no_output_file_or_the_old_one(existing, u
         target.write_text(existing)
     arguments = command(untrained, "--input", source, "--output", target)
     assert "in.txt, line 10: not UTF-8" in place.refused(*arguments)
+
+
+def test_a_minimum_length_that_outputs_cannot_reach_is_reported_once(untrained, caplog):
+    limit = len(untrained.tokenizers().src.encode("x")) + 1 + 7  # with EOS
+    for least, extra, count in (limit + 1, 7, 1), (limit + 1, 7, 0), (limit, 7, 0), (8, 0, 1):
+        caplog.clear()
+        changes = {"min_length": least, "max_extra_length": extra}
+        config = untrained.config.decode.model_copy(update=changes)
+        (text,) = Translator.load(untrained, config=config, device="cpu").translate(["x"])
+        assert text
+        messages = [record.getMessage() for record in caplog.records]
+        assert [f"min_length {least}: some" in message for message in messages] == [True] * count
