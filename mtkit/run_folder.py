@@ -244,12 +244,10 @@ class Run:
         for name, checksum in self.manifest.files.items():
             path, again = self.path / name, self.manifest.converted_by
             if not path.is_file() or sha256_of(path) != checksum:
-                origin = self.data_path
-                is_there = bool(again) or origin.is_dir()
-                where = f"{again} again" if again else f"from the prepared data, {origin}"
+                where = f", or from the prepared data, {self.data_path}" * self.data_path.is_dir()
                 raise MtkitError(
                     f"{path}: missing, or changed since the run was made (its checksum is wrong); "
-                    "restore it from a copy" + f", or {where}" * is_there
+                    "restore it from a copy" + (f", or {again} again" if again else where)
                 )
         return Vocabularies.load(self.path, is_joint=is_joint)
 

@@ -274,13 +274,13 @@ class Backend:
             longest = min(filter(None, (longest, self.config.max_length, self._runs.max_positions)))
             limits.append(max(longest, len(sentence.prefix) + 1))
         if any(limit < self.config.min_length for limit in limits):
+            # Once for each setting.
             _warn_of_short_limits(self.config.min_length, self.config.max_extra_length)
         return limits
 
 
 @lru_cache(maxsize=64)
 def _warn_of_short_limits(least: int, extra: int) -> None:
-    """Say once that a limit ends some outputs before they have the minimum length."""
     reason = f"at a lower limit (decode.max_extra_length {extra}, or learned positions)"
     log.warning("decode.min_length %d: some translations end before, %s", least, reason)
 
