@@ -1,7 +1,5 @@
 """The programs of `benchmarks/` as modules, to test their functions."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Pages as a browser parses them."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

@@ -1,7 +1,5 @@
 """A headless Chromium, driven by its DevTools protocol through a pipe."""
 
-from __future__ import annotations
-
 import base64
 import fcntl
 import itertools
@@ -13,7 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 
@@ -80,7 +78,7 @@ class Browser:
         self._session: dict[str, str] = {}
         self._target = ""
 
-    def __enter__(self) -> Browser:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

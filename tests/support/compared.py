@@ -1,7 +1,5 @@
 """Texts for pages that compare systems."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from mtkit.score import ScoredText

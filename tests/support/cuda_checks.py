@@ -1,7 +1,5 @@
 """Checks of what only a GPU does. Each gives what it finds, so that a test can plant a fault."""
 
-from __future__ import annotations
-
 import re
 import statistics
 from collections.abc import Callable, Iterable, Sequence

@@ -1,7 +1,5 @@
 """Pretended translators of documents, and what must hold of a document that they translated."""
 
-from __future__ import annotations
-
 import io
 import random
 import re

@@ -1,7 +1,5 @@
 """Builds of the native engine for tests: with sanitizers, and for another CPU."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -3,8 +3,6 @@
 CTranslate2 changes how its process computes, and PyTorch's results with it, in the last digits.
 """
 
-from __future__ import annotations
-
 import copy
 import importlib.util
 import json

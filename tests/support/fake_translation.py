@@ -1,7 +1,5 @@
 """A translator of HTML without a model: it copies words, or drops, repeats and moves them."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import re

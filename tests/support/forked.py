@@ -4,8 +4,6 @@ They are forked from a process that has imported everything; a fresh one would s
 time of a test on that.
 """
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import os
@@ -18,7 +16,7 @@ from multiprocessing import forkserver, reduction
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, Self
 
 # What the programs import on their way too, so that not every one does.
 LIBRARIES = ["conftest", "support.worker", "torch._dynamo", "jinja2", "sacrebleu", "portalocker"]
@@ -68,7 +66,7 @@ class Forked:
         for descriptor in ours:
             os.close(descriptor)
 
-    def __enter__(self) -> Forked:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -1,7 +1,5 @@
 """Lines that nobody writes and that come all the same: hostile.py COUNT [SEED] prints some."""
 
-from __future__ import annotations
-
 import random
 import sys
 import unicodedata

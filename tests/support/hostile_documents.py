@@ -4,8 +4,6 @@ A file that cannot be read has a part of the message that refuses it; all others
 written. Most of what is large is made when it is wanted.
 """
 
-from __future__ import annotations
-
 import io
 import struct
 import zipfile

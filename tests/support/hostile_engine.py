@@ -5,8 +5,6 @@ in one line; other results are ids of the vocabulary. Prints how often each happ
 the caller to see; the last line on standard error then says which model it was.
 """
 
-from __future__ import annotations
-
 import math
 import random
 import sys

@@ -13,8 +13,6 @@ Served as the hub does: the repository's description, its file listing, and its 
 headers that carry commit, size and checksum. `Hub.faults` breaks chosen requests.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import io
@@ -30,7 +28,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
 Pair = tuple[str, str]
@@ -184,7 +182,7 @@ class Hub:
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def __enter__(self) -> Hub:
+    def __enter__(self) -> Self:
         handler = functools.partial(_Handler, self)
         self._server = ThreadingHTTPServer(("127.0.0.1", self.port), handler)
         self.port = self._server.server_address[1]

@@ -1,7 +1,5 @@
 """The kept folders, unpacked."""
 
-from __future__ import annotations
-
 import tarfile
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Calls single kernels of the native engine, by functions of `tests/native/parts.cpp`."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import shutil

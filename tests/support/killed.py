@@ -4,8 +4,6 @@ Forks, because a fresh process would spend its time on importing PyTorch. Kills 
 work, not after so much time, so that a run ends no earlier on a faster machine.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

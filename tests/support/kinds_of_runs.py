@@ -1,7 +1,5 @@
 """A random run of every kind of vocabulary that there is: of one's own, and imported."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

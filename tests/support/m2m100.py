@@ -3,8 +3,6 @@
 Their SentencePiece models are BPE models without bytes.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

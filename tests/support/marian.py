@@ -4,8 +4,6 @@ Their SentencePiece models are unigram models without bytes, and their vocabular
 subwords of both sides, with EOS anywhere and padding last.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import random

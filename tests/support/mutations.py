@@ -6,8 +6,6 @@ to a copy and resumes, translates, scores and exports. `check_changes` does so w
 a file, and finds every outcome that it must not have.
 """
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import json

@@ -5,8 +5,6 @@ sentence is the sentence, and it must not load PyTorch. A sentence of more than 
 end: it is searched until the engine is told to stop.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What the tests of the native engine use: small models, in PyTorch and in the engine."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

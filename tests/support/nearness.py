@@ -1,7 +1,5 @@
 """How near results on a device are to the same in float64 on a CPU."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 

@@ -7,8 +7,6 @@ here rests on what it happened to learn. All settings run in one process, one af
 whole output of each is in `build/other-arithmetic/`.
 """
 
-from __future__ import annotations
-
 import inspect
 import os
 import subprocess

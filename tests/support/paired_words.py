@@ -1,7 +1,5 @@
 """A language whose words have one translation each, in the same order."""
 
-from __future__ import annotations
-
 import random
 
 from mtkit.check.model.coverage import Coverage

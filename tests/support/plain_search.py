@@ -1,7 +1,5 @@
 """Beam search as plainly as it can be written: one sentence, no cache, nothing left out early."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

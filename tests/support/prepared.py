@@ -1,7 +1,5 @@
 """Corpora of several directions and of trees, prepared from keyword arguments."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal

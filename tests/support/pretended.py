@@ -1,7 +1,5 @@
 """Pretended translations of lines with inline codes, which lose nothing."""
 
-from __future__ import annotations
-
 import html
 import re
 

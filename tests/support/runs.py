@@ -1,7 +1,5 @@
 """Run folders with checkpoints of a few numbers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A model for tests of searches: any distribution for each prefix, and a cache of prefixes."""
 
-from __future__ import annotations
-
 import functools
 import random
 

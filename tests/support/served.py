@@ -1,7 +1,5 @@
 """A server in a thread of the tests, and requests to it."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import socket
@@ -9,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlencode, urlsplit
 
 from mtkit.run_folder import Run
@@ -57,7 +55,7 @@ class Served:
         assert ready.wait(600)
         self.port = int(self.server.address.rpartition(":")[2])
 
-    def __enter__(self) -> Served:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,7 +1,5 @@
 """A device that runs out of memory, pretended."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

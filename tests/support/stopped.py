@@ -5,8 +5,6 @@ It gets the signal after a random part of the time that an undisturbed run takes
 nevertheless is put aside, and the next run begins anew. Prints what happened as JSON.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Workers that train together, and what they left behind."""
 
-from __future__ import annotations
-
 import json
 import socket
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What the tests of training share: reading runs, and events in the middle of a training."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable

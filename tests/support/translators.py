@@ -1,7 +1,5 @@
 """Lines, and translators with other settings."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

@@ -5,8 +5,6 @@ with `train.clean.trees.gz` and `dev.clean.trees.gz`: one tree per line, without
 tags.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import re

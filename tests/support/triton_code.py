@@ -5,8 +5,6 @@ CUDA build of PyTorch with Triton, and a C++ compiler. Nothing is run: PyTorch i
 a GPU, its tensors have no data, and the code is taken from the compiler when it is written.
 """
 
-from __future__ import annotations
-
 import ctypes
 import importlib.util
 import json

@@ -1,7 +1,5 @@
 """What processes of their own do in tests; without pytest, which each would import."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

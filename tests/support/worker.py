@@ -4,8 +4,6 @@ Facts are the places of `config`, `data` and `run`, `init_from` and `device`; or
 command line, which then handles errors too. A worker can be made to misbehave.
 """
 
-from __future__ import annotations
-
 import atexit
 import json
 import logging
