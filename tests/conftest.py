@@ -192,7 +192,6 @@ def change_settings(run: Path, config: Config) -> None:
 
 
 def copied_run(run: Run, place: Path) -> Path:
-    """A copy of a run folder."""
     shutil.copytree(run.path, place)
     return place
 
@@ -389,9 +388,7 @@ def tree_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
-def tree_data(
-    tree_files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
-) -> PreparedData:
+def tree_data(tree_files: dict[str, Path], tmp_path_factory) -> PreparedData:
     """The trees prepared, with 300 pieces for their words. Copy the folder before changing it."""
     from mtkit.prepare import Treebank
 
@@ -420,9 +417,7 @@ def tiny_config() -> Config:
 
 
 @pytest.fixture(scope="session")
-def tiny_run(
-    tiny_data: PreparedData, tiny_config: Config, tmp_path_factory: pytest.TempPathFactory
-) -> Run:
+def tiny_run(tiny_data: PreparedData, tiny_config: Config, tmp_path_factory) -> Run:
     """The tiny configuration trained on the tiny data. Copy the folder before changing it."""
     from mtkit.train import assembly as train
 
@@ -504,9 +499,7 @@ def served(untrained: Run) -> Iterator[Served]:
 
 
 @pytest.fixture(scope="module")
-def both(
-    untrained: Run, also_untrained: Run, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Served]:
+def both(untrained: Run, also_untrained: Run, tmp_path_factory) -> Iterator[Served]:
     """A server that translates from English to German and back."""
     from support.served import Served
 
@@ -682,9 +675,7 @@ def begun(tiny_run: Run, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Place:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd) -> Place:
     """An empty working directory."""
     folder = tmp_path / "place"
     folder.mkdir()
@@ -748,18 +739,15 @@ def source(marian_model: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def folders(tiny_run: Run, tiny_data: PreparedData) -> dict[str, Path]:
-    """The folders whose files are changed."""
     return {"run": tiny_run.path, "data": tiny_data.path}
 
 
 @pytest.fixture(scope="module")
-def subject(
-    tiny_run: Run, tiny_data: PreparedData, tmp_path_factory: pytest.TempPathFactory
-) -> Subject:
+def subject(tiny_run: Run, tiny_data: PreparedData, tmp_path_factory) -> Subject:
     """Works with folders that have been changed."""
-    from support.mutations import new_subject
+    from support.mutations import Subject
 
-    return new_subject(tiny_run, tiny_data, tmp_path_factory.mktemp("mutations"))
+    return Subject(tiny_run, tiny_data, tmp_path_factory.mktemp("mutations"))
 
 
 @pytest.fixture

@@ -135,5 +135,4 @@ def test_the_size_of_a_head_is_the_norm_of_what_it_adds(shape: dict[str, Any]):
             attention.out_proj.weight.copy_(kept)
         whole, rest = added[-2:]
         sizes = found.cross[0].sizes
-        assert sizes is not None
         assert torch.allclose((whole - rest).norm(dim=-1), sizes[0, head], rtol=0, atol=1e-10)

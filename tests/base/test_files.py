@@ -149,7 +149,6 @@ with lock(Path(sys.argv[1]), what=Path("x"), doing="used"):
 def test_a_lock_names_its_holder_and_ends_with_it_even_if_that_is_killed(tmp_path: Path):
     path = tmp_path / ".lock"
     holder = subprocess.Popen([sys.executable, "-c", HOLD, path], stdout=subprocess.PIPE)
-    assert holder.stdout is not None
     assert holder.stdout.readline() == b"held\n"
     with (
         pytest.raises(MtkitError, match=rf"^x: is being used by process {holder.pid} on \S+ s"),

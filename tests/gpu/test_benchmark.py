@@ -1,7 +1,5 @@
 """The benchmark of a GPU, all parts of it, small and on a CPU."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -39,9 +37,7 @@ def test_every_part_runs_on_a_cpu_or_says_in_one_line_what_it_lacks(tmp_path: Pa
         assert f"\n| {what} | " in done.stdout
 
 
-def test_the_script_of_all_steps_takes_15_minutes_and_names_what_there_is(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_script_of_all_steps_takes_15_minutes_and_names_what_there_is(monkeypatch):
     script = BENCHMARKS / "gpu.sh"
     assert subprocess.run(["bash", "-n", script], check=False).returncode == 0
     text = script.read_text()

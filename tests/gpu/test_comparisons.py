@@ -4,8 +4,6 @@ What it is compared with is the CPU in float64, or another way of computing on t
 `pytest -m gpu` runs the comparisons of the GPU.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partialmethod
 from typing import Any
@@ -15,7 +13,7 @@ import pytest
 import torch
 from conftest import changed, slow
 from support.nearness import EXACT, ROUGH, assert_near, error_of, float64, in_tf32
-from support.training import Trainings, gradients_of
+from support.training import gradients_of
 from torch import Tensor, nn
 
 from mtkit.base.devices import arithmetic
@@ -78,14 +76,8 @@ def losses_of(trainer: Trainer, updates: Sequence[Sequence[IntArray]]) -> Tensor
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(("precision", "within"), [("fp32", EXACT), ("bf16", ROUGH)])
 def test_logits_and_gradients_are_those_of_float64(
-    shape: dict[str, Any],
-    path: str,
-    precision: str,
-    within: float,
-    device: torch.device,
-    config: Config,
-    tiny_data: PreparedData,
-) -> None:
+    shape, path, precision, within, device, config, tiny_data
+):
     config = changed(config, "model", **shape)
     config = changed(config, "train", precision=precision, gpu_path=path)
     trainer = Trainer(config, tiny_data, device=device)
@@ -102,13 +94,8 @@ def test_logits_and_gradients_are_those_of_float64(
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(("precision", "within"), [("fp32", 1e-4), ("bf16", 1e-2)])
 def test_the_losses_of_twenty_updates_are_those_of_float64(
-    path: str,
-    precision: str,
-    within: float,
-    device: torch.device,
-    config: Config,
-    tiny_data: PreparedData,
-) -> None:
+    path, precision, within, device, config, tiny_data
+):
     config = changed(config, "train", precision=precision, gpu_path=path)
     trainer = Trainer(config, tiny_data, device=device)
     updates = [next(trainer.batches) for _ in range(20)]
@@ -123,13 +110,7 @@ def test_the_losses_of_twenty_updates_are_those_of_float64(
 @pytest.mark.parametrize("shape", VARIANTS)
 @pytest.mark.parametrize("guided", [0.0, 0.1])
 @pytest.mark.usefixtures("in_float64")
-def test_one_pass_has_the_gradients_of_batch_after_batch(
-    shape: dict[str, Any],
-    guided: float,
-    device: torch.device,
-    config: Config,
-    linked: PreparedData,
-) -> None:
+def test_one_pass_has_the_gradients_of_batch_after_batch(shape, guided, device, config, linked):
     config = changed(config, "model", **shape)
     packed, plain = (
         gradients_of(
@@ -148,13 +129,7 @@ def test_one_pass_has_the_gradients_of_batch_after_batch(
 @pytest.mark.parametrize("path", PATHS)
 @DEVICES
 @pytest.mark.filterwarnings("ignore")  # what PyTorch's compiler says about itself
-def test_compiled_layers_have_the_gradients_of_others(
-    path: str,
-    device: torch.device,
-    config: Config,
-    tiny_data: PreparedData,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_compiled_layers_have_the_gradients_of_others(path, device, config, tiny_data, monkeypatch):
     if device.type == "cpu":
         # The graphs are those of a GPU. To make code of them would take a minute.
         original = nn.Module.compile
@@ -172,12 +147,8 @@ def test_compiled_layers_have_the_gradients_of_others(
 
 
 def test_an_update_for_which_memory_runs_out_has_the_gradients_of_others(
-    device: torch.device,
-    config: Config,
-    tiny_data: PreparedData,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    device, config, tiny_data, monkeypatch, caplog
+):
     config = changed(config, "train", gpu_path="packed")
     whole = gradients_of(Trainer(config, tiny_data, device=device), GROUPS)
     original = Transformer.forward
@@ -207,9 +178,7 @@ def test_products_in_tf32_are_noticed(config: Config, tiny_data: PreparedData) -
         assert_near({"x": torch.full((1,), torch.nan)}, {"x": torch.ones(1)}, ROUGH)
 
 
-def test_dropout_is_decided_by_seed_and_step(
-    device: torch.device, config: Config, tiny_data: PreparedData
-) -> None:
+def test_dropout_is_decided_by_seed_and_step(device, config, tiny_data):
     dropping = changed(config, "model", dropout=0.3, attention_dropout=0.1)
     other_seed = changed(dropping, "train", seed=2)
     losses = []
@@ -225,9 +194,7 @@ def test_dropout_is_decided_by_seed_and_step(
 
 
 @DEVICES
-def test_a_run_that_is_resumed_continues_as_one_that_was_not(
-    device: torch.device, trainings: Trainings
-) -> None:
+def test_a_run_that_is_resumed_continues_as_one_that_was_not(device, trainings):
     trainings.change("model", dropout=0.1)
     trainings.run("whole", device=device.type)
     for steps in (3, 6):
@@ -240,9 +207,7 @@ def test_a_run_that_is_resumed_continues_as_one_that_was_not(
 
 
 @DEVICES
-def test_a_run_of_a_device_is_continued_and_used_on_a_cpu(
-    device: torch.device, trainings: Trainings
-) -> None:
+def test_a_run_of_a_device_is_continued_and_used_on_a_cpu(device, trainings):
     trainings.run("run", device=device.type, max_steps=3)
     trainings.run("run", device="cpu", max_steps=6)
     trainings.run("whole", device="cpu")
@@ -264,9 +229,7 @@ def test_a_run_of_a_device_is_continued_and_used_on_a_cpu(
         {"sample": True, "top_k": 20, "seed": 3},
     ],
 )
-def test_translations_are_those_of_the_host_of_a_cpu(
-    settings: dict[str, Any], path: str, device: torch.device, untrained: Run
-) -> None:
+def test_translations_are_those_of_the_host_of_a_cpu(settings, path, device, untrained):
     found, wanted = (
         [
             list(translator.translate_nbest(LINES, n_best=n, prefixes=prefixes))
@@ -299,9 +262,7 @@ def numbers_of(translation: Translation) -> list[float]:
     return [translation.score, translation.log_prob, *translation.log_probs]
 
 
-def test_the_best_scores_in_bf16_are_near_those_of_float32(
-    device: torch.device, untrained: Run
-) -> None:
+def test_the_best_scores_in_bf16_are_near_those_of_float32(device: torch.device, untrained: Run):
     # The texts may differ: many of random weights are about as probable.
     found, wanted = (
         [
@@ -317,9 +278,7 @@ def test_the_best_scores_in_bf16_are_near_those_of_float32(
     assert found == pytest.approx(wanted, rel=ROUGH)
 
 
-def test_given_translations_and_their_alignments_are_those_of_a_cpu(
-    device: torch.device, untrained: Run
-) -> None:
+def test_given_translations_and_their_alignments_are_those_of_a_cpu(device, untrained):
     sources = ["one two three", "nine", "zero one"]
     targets = ["drei zwei eins", "neun neun", "null"]
     gpu, cpu = (Translator.load(untrained, device=name) for name in (device.type, "cpu"))

@@ -5,8 +5,6 @@ GPU, and `pytest -m gpu` one on the GPU. Times are measured here and nowhere els
 PyTorch's attention for a new shape can take forty times as long as for a known one.
 """
 
-from __future__ import annotations
-
 import gc
 import time
 from collections.abc import Callable, Iterator
@@ -80,9 +78,7 @@ def updates_on(gpu: torch.device, config: Config, data: PreparedData) -> Callabl
 # Waits
 
 
-def test_a_wait_is_found_and_another_error_is_not_taken_for_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_wait_is_found_and_another_error_is_not_taken_for_one(monkeypatch: pytest.MonkeyPatch):
     modes: list[str] = []
     monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
 
@@ -107,13 +103,7 @@ def test_a_wait_of_a_gpu_is_found(gpu: torch.device) -> None:
 
 @needs_gpu
 @pytest.mark.parametrize(("model", "training"), VARIANTS)
-def test_an_update_never_waits_for_the_gpu(
-    model: dict[str, Any],
-    training: dict[str, Any],
-    gpu: torch.device,
-    config: Config,
-    linked: PreparedData,
-) -> None:
+def test_an_update_never_waits_for_the_gpu(model, training, gpu, config, linked):
     config = changed(changed(config, "model", **model), "train", **training)
     assert first_wait(updates_on(gpu, config, linked)) is None
 
@@ -149,9 +139,7 @@ def test_cudnns_attention_is_found_where_it_runs(gpu: torch.device) -> None:
 
 @needs_gpu
 @pytest.mark.parametrize("precision", ["bf16", "fp32"])
-def test_an_update_uses_no_attention_of_cudnn(
-    precision: str, gpu: torch.device, config: Config, tiny_data: PreparedData
-) -> None:
+def test_an_update_uses_no_attention_of_cudnn(precision, gpu, config, tiny_data):
     config = changed(config, "train", precision=precision)
     kernels = kernels_of(updates_on(gpu, config, tiny_data))
     # More than one for each layer, or the profiler saw nothing.
@@ -248,12 +236,8 @@ def test_the_advice_of_a_training_that_lacks_memory_helps(
 
 @needs_gpu
 def test_an_update_for_which_memory_runs_out_is_computed_in_halves(
-    gpu: torch.device,
-    large: Config,
-    tiny_data: PreparedData,
-    little_memory: Callable[[], None],
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    gpu, large, tiny_data, little_memory, caplog
+):
     update = [np.arange(len(tiny_data.pairs("train")))]
     whole = Trainer(large, tiny_data, device=gpu).update(update).translation.item()
     assert not caplog.messages

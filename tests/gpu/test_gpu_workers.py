@@ -1,9 +1,6 @@
 """Several GPUs train what one trains. Each comparison runs with workers on a CPU too."""
 
-from __future__ import annotations
-
 import re
-from typing import Any
 
 import pytest
 import torch
@@ -36,9 +33,7 @@ def config(config: Config) -> Config:
 
 
 @pytest.mark.parametrize("settings", [{}, slow({"fsdp": True})])
-def test_two_workers_train_what_one_trains(
-    settings: dict[str, Any], device: torch.device, trainings: Trainings
-) -> None:
+def test_two_workers_train_what_one_trains(settings, device, trainings):
     trainings.run("one", device=device.type)
     trainings.change("train", **settings)
     Team(trainings, "two", device=device.type).train(2)
@@ -48,9 +43,7 @@ def test_two_workers_train_what_one_trains(
         assert two == pytest.approx(one, rel=1e-4)
 
 
-def test_a_worker_that_is_killed_ends_the_run_for_all(
-    device: torch.device, trainings: Trainings
-) -> None:
+def test_a_worker_that_is_killed_ends_the_run_for_all(device: torch.device, trainings: Trainings):
     # NCCL does not notice it; the time limit ends the wait, or NCCL the process.
     trainings.change("train", stall_timeout=30.0)
     misbehaviour = {"how": "die", "rank": 1}

@@ -1,7 +1,5 @@
 """What `mtkit inspect` shows: numbers, figures and pages."""
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import json
@@ -186,8 +184,7 @@ def page_of(inspection: Inspection) -> str:
 
 def data_of(page: Page) -> dict[str, dict[str, dict[str, str]]]:
     (element,) = page.all("script", type="application/json")
-    found: dict[str, dict[str, dict[str, str]]] = json.loads(element["text"])
-    return found
+    return json.loads(element["text"])
 
 
 def test_a_page_has_the_weights_of_all_heads():
@@ -294,7 +291,6 @@ def test_the_page_of_a_parser_shows_the_tree_above_the_attention(parsing: Transl
     well_formed(page)
     assert page.index(">Tree<") < page.index(">Attention</h2>")
     own = inspect_pair(parsing, "the dog sleeps.")
-    assert own.tree is not None
     assert own.tree.words == ("the", "dog", "sleeps", ".")
 
 
@@ -333,13 +329,7 @@ def test_the_command_prints_the_tree_with_all_numbers(place: Place, parser: Run)
     ],
 )
 def test_a_browser_draws_the_lines_of_the_view(
-    address: str,
-    stack: StackName,
-    layer: int,
-    heads: tuple[int, ...],
-    word: int | None,
-    browser: Browser,
-    tmp_path: Path,
+    address, stack, layer, heads, word, browser, tmp_path
 ):
     inspection = made_up(12, layers=3 if address == "#stack=encoder" else 2)
     attention, _ = browsed(browser, inspection, tmp_path, address=address)

@@ -1,7 +1,5 @@
 """Linear maps in bfloat16 on a CPU, against PyTorch's own under autocast."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -37,7 +35,6 @@ SHAPES = pytest.mark.parametrize("shape", [(1, 1), (3, 5), (16, 1), (7, 43)])
 
 
 def assert_near(found: Tensor, wanted: Tensor, given: list[Tensor], most: float) -> None:
-    """Results and gradients."""
     factor = draw(*wanted.shape, seed=9).detach()
     assert found.dtype == torch.bfloat16
     assert found.shape == wanted.shape
@@ -51,9 +48,7 @@ def assert_near(found: Tensor, wanted: Tensor, given: list[Tensor], most: float)
 @SHAPES
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("with_bias", [True, False])
-def test_a_linear_map_and_its_gradients_are_those_of_autocast(
-    shape: tuple[int, int], dtype: torch.dtype, with_bias: bool
-) -> None:
+def test_a_linear_map_and_its_gradients_are_those_of_autocast(shape, dtype, with_bias):
     x = draw(*shape, 24, seed=1).detach().to(dtype).requires_grad_()
     given = [x, draw(40, 24, seed=2), *([draw(40, seed=3)] if with_bias else [])]
     x, weight, bias = [*given, None][:3]
@@ -64,9 +59,7 @@ def test_a_linear_map_and_its_gradients_are_those_of_autocast(
 
 
 @SHAPES
-def test_a_feed_forward_network_and_its_gradients_are_those_of_autocast(
-    shape: tuple[int, int],
-) -> None:
+def test_a_feed_forward_network_and_its_gradients_are_those_of_autocast(shape: tuple[int, int]):
     x = draw(*shape, 24, seed=1)
     weights = [draw(40, 24, seed=2), draw(40, seed=3), draw(24, 40, seed=4), draw(24, seed=5)]
     with torch.autocast("cpu"):

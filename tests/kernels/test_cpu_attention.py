@@ -1,7 +1,5 @@
 """Attention on a CPU, against PyTorch's fused function."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -18,9 +16,7 @@ from mtkit.kernels.cpu_attention import attend_by_products
     ("T", "S", "K", "Kv"),
     [(7, 7, 4, 4), (1, 9, 3, 5), (5, 2, 8, 1), (20, 33, 4, 6), (16, 16, 2, 2)],
 )
-def test_attention_by_products_has_the_results_and_gradients_of_the_fused_one(
-    kind: str, T: int, S: int, K: int, Kv: int
-) -> None:
+def test_attention_by_products_has_the_results_and_gradients_of_the_fused_one(kind, T, S, K, Kv):
     if kind == "causal":
         S = T
     draw = torch.Generator().manual_seed(1)
@@ -114,13 +110,8 @@ def test_attention_by_products_in_bfloat16_is_as_exact_as_the_fused_one() -> Non
     ],
 )
 def test_attention_is_by_products_where_the_fused_one_is_slow(
-    dtype: torch.dtype,
-    backward: bool,
-    precision: str,
-    keys: int,
-    wanted: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    dtype, backward, precision, keys, wanted, monkeypatch
+):
     calls = []
     monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: precision)
     monkeypatch.setattr("mtkit.attention.attend_by_products", lambda *_, **__: calls.append(1))

@@ -1,7 +1,5 @@
 """Dropout on a CPU: its share, its seeds and its gradients."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """The output layer and its loss, against the formula in `train.loss`."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from functools import partial
@@ -81,12 +79,7 @@ def assert_is_the_formula(
 @pytest.mark.parametrize("cached", [1, 5, 1000])
 @pytest.mark.parametrize("form", FORMS)
 def test_each_form_of_the_loss_is_that_of_the_formula_and_so_are_its_gradients(
-    form: str,
-    dtype: torch.dtype,
-    vocabulary: int,
-    chunk: int,
-    cached: int,
-    monkeypatch: pytest.MonkeyPatch,
+    form, dtype, vocabulary, chunk, cached, monkeypatch
 ):
     for name in ("MAX_BYTES", "MAX_BYTES_COMPILED"):
         monkeypatch.setattr(gpu_loss, name, chunk * GPU_TILE * dtype.itemsize)
@@ -113,11 +106,7 @@ def test_the_compiled_loss_for_a_gpu_is_that_of_the_formula(vocabulary: int, bia
 @pytest.mark.parametrize("true", [[1], [4, 1], [2, 5, 1, 3]])
 @pytest.mark.parametrize("chunk", [1, 3, 100])
 def test_impossible_tokens_get_no_share_and_as_targets_count_by_their_log_probability(
-    epsilon: float,
-    impossible: list[int],
-    true: list[int],
-    chunk: int,
-    monkeypatch: pytest.MonkeyPatch,
+    epsilon, impossible, true, chunk, monkeypatch
 ):
     monkeypatch.setattr(kernel, "MAX_BYTES", chunk * 6 * 8)
     generator = torch.Generator().manual_seed(5)

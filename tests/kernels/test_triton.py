@@ -1,7 +1,5 @@
 """What PyTorch's compiler writes for GPUs; this needs a CUDA build of PyTorch, but no GPU."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -13,7 +13,6 @@ def results(count: int, **environment: str) -> tuple[int, int]:
     """How often `hostile_engine` was refused something, and how often it was done."""
     text = printed(hostile_engine.__file__, count, **environment)
     counts = re.fullmatch(r"(\d+) refused, (\d+) done\n", text)
-    assert counts is not None
     return int(counts[1]), int(counts[2])
 
 

@@ -147,7 +147,6 @@ def functions(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 
 
 def resident_memory() -> int:
-    """The memory of this process in bytes."""
     lines = Path("/proc/self/smaps_rollup").read_text(encoding="utf-8").splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("Rss:"))
 

@@ -1,7 +1,5 @@
 """Search for well-formed trees: nothing that is none is allowed, and everything that is one."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """Test sets by name: fetched by sacreBLEU's own code from a server on this machine."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import http.server
@@ -100,9 +98,7 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]:
     made.close()
 
 
-def test_a_test_set_is_downloaded_once_and_has_all_of_its_references(
-    mirror: Mirror, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_test_set_is_downloaded_once_and_has_all_of_its_references(mirror, caplog):
     caplog.set_level(logging.INFO, "mtkit")
     found = find_test_set("mine/full:en-fr")
     assert (found.test_set, found.src_lang, found.tgt_lang) == ("mine/full:en-fr", "en", "fr")
@@ -124,9 +120,7 @@ def test_a_test_set_is_downloaded_once_and_has_all_of_its_references(
         ("mine/full", ("", "de"), "needs a direction; write mine/full:SRC-TGT with one of en-de,"),
     ],
 )
-def test_a_name_or_a_direction_that_does_not_exist_is_refused(
-    wanted: str, languages: tuple[str | None, str | None], error: str, mirror: Mirror
-) -> None:
+def test_a_name_or_a_direction_that_does_not_exist_is_refused(wanted, languages, error, mirror):
     with pytest.raises(MtkitError, match=error.replace("?", r"\?")):
         find_test_set(wanted, src_lang=languages[0], tgt_lang=languages[1])
     assert mirror.requests == 0

@@ -1,7 +1,5 @@
 """Scores of lines from outside: their files, and means and tests against sacreBLEU's."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import string
@@ -63,9 +61,7 @@ def texts(count: int, systems: int) -> tuple[list[str], list[list[str]]]:
 
 
 @pytest.mark.parametrize("lines", [7, 200])
-def test_means_and_p_values_are_sacrebleus_for_a_mean_of_lines(
-    lines: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_means_and_p_values_are_sacrebleus_for_a_mean_of_lines(lines, monkeypatch):
     monkeypatch.delenv("SACREBLEU_SEED", raising=False)
     references, systems = texts(lines, 3)
     metric = RandomScores()

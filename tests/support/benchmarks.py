@@ -11,11 +11,8 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 def benchmark(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """A program, as a module."""
     monkeypatch.syspath_prepend(BENCHMARKS)
     spec = importlib.util.spec_from_file_location(f"benchmark_{name}", BENCHMARKS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     # Dataclasses look their module up.
     monkeypatch.setitem(sys.modules, spec.name, module)

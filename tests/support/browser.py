@@ -57,7 +57,6 @@ class Browser:
     """
 
     def __init__(self, folder: Path) -> None:
-        assert CHROMIUM is not None
         self.requests: list[str] = []
         self.cancelled: list[str] = []
         self.problems: list[str] = []
@@ -140,11 +139,9 @@ class Browser:
         return found
 
     def write(self, text: str) -> None:
-        """Write a text where the focus is."""
         self.send("Input.insertText", text=text)
 
     def press(self, *keys: str, shift: bool = False) -> None:
-        """Press keys, one after the other."""
         for key in keys:
             code, text = _KEYS[key]
             about = {"key": key, "code": "Space" if key == " " else key, "modifiers": 8 * shift}

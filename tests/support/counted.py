@@ -59,7 +59,6 @@ class Counts:
     pageable: Counter[str] = field(default_factory=Counter)
 
     def copy(self) -> Counts:
-        """The counts so far."""
         return Counts(*(Counter(counter) for counter in vars(self).values()))
 
     def __sub__(self, earlier: Counts) -> Counts:
@@ -68,7 +67,6 @@ class Counts:
         return Counts(*(now - before for now, before in pairs))
 
     def clear(self) -> None:
-        """Count from zero again."""
         for counter in vars(self).values():
             counter.clear()
 
@@ -103,7 +101,6 @@ def _marks(x: Tensor) -> dict[str, Any]:
 
 
 def is_on_gpu(x: Tensor) -> bool:
-    """Whether a tensor is on the pretended GPU."""
     return "on_gpu" in _marks(x)
 
 

@@ -39,7 +39,6 @@ def compile_engine(output: Path, compiler: Sequence[str], *, main: Path | None =
 
 
 def done(*command: str) -> str:
-    """What a command printed; it must succeed."""
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr[-4000:]
     return result.stdout

@@ -86,8 +86,6 @@ class Forked:
 
     @property
     def pid(self) -> int:
-        """Its id."""
-        assert self._process.pid is not None
         return self._process.pid
 
     @property
@@ -96,11 +94,9 @@ class Forked:
         return self._process.exitcode
 
     def poll(self) -> int | None:
-        """As `returncode`."""
         return self.returncode
 
     def wait(self, timeout: float) -> int | None:
-        """The exit status, once it has ended."""
         self._process.join(timeout)
         if self._process.is_alive():
             raise subprocess.TimeoutExpired(str(self._process), timeout)
@@ -133,11 +129,9 @@ class Forked:
         return found[1], self._err.read_bytes() if self._err else found[2]
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Send it a signal."""
         os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """End it at once."""
         self._process.kill()
 
 
@@ -155,7 +149,6 @@ class _Descriptor:
 
 
 def run_mtkit(arguments: list[str], folder: Path | None = None) -> None:
-    """The program, in a folder."""
     import torch
 
     from mtkit.__main__ import program

@@ -12,12 +12,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import torch
 
 from mtkit.base.errors import MtkitError
 from mtkit.config import ModelConfig
+from mtkit.model import Transformer
 from mtkit.native import NativeModel
 from mtkit.native.library import PRECISIONS, Shape, address, int32s, library
 from mtkit.search_settings import Constraints, Sampling, SearchSettings
+from mtkit.tokenizer import PAD_ID
 
 V, EOS = 40, 1
 EDGES = [-(2**31), -2, -1, 0, 1, 2, 3, 15, 16, 17, 63, 64, 65, 1000, 2**20, 2**20 + 1, 2**31 - 1]
@@ -43,39 +46,11 @@ def small_config(rng: random.Random) -> ModelConfig:
 
 
 def weights_of(config: ModelConfig, rng: random.Random) -> dict[str, Any]:
-    """Random weights by the names and shapes of `Transformer.state_dict`."""
+    """Random weights with the names and shapes of a model's own."""
     draw = np.random.default_rng(rng.randrange(2**32))
-    d, ff = config.d_model, config.d_ff
-    keys, values = config.n_heads * config.key_width, config.n_heads * config.value_width
-    shapes: dict[str, tuple[int, ...]] = {"embedding.weight": (V, d)}
-    if config.output_bias:
-        shapes["output_bias"] = (V,)
-    if config.positions == "learned":
-        shapes["learned_positions"] = (config.max_positions, d)
-    if config.positions == "words":
-        shapes |= {"src_words": (V,), "tgt_words": (V,)}
-    for stack, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
-        parts = {
-            "self_attention.in_proj": (2 * keys + values, d),
-            "self_attention.out_proj": (d, values),
-            "feed_forward.inner": (ff, d),
-            "feed_forward.outer": (d, ff),
-        }
-        if stack == "decoder":
-            parts |= {
-                "cross_attention.q_proj": (keys, d),
-                "cross_attention.kv_proj": (keys + values, d),
-                "cross_attention.out_proj": (d, values),
-            }
-        norms = [f"{stack}_norm"] if config.norm == "pre" else []
-        for i in range(layers):
-            for name, (rows, columns) in parts.items():
-                shapes[f"{stack}.{i}.{name}.weight"] = (rows, columns)
-                shapes[f"{stack}.{i}.{name}.bias"] = (rows,)
-            norms += [f"{stack}.{i}.residuals.{n}.norm" for n in range(2 + (stack == "decoder"))]
-        for name in norms:
-            shapes[f"{name}.weight"] = shapes[f"{name}.bias"] = (d,)
-    return {name: draw.normal(0, 0.5, shape).astype(np.float32) for name, shape in shapes.items()}
+    with torch.device("meta"):
+        tensors = Transformer(config, V, PAD_ID).state_dict()
+    return {name: draw.normal(0, 0.5, t.shape).astype(np.float32) for name, t in tensors.items()}
 
 
 def damage(weights: dict[str, Any], rng: random.Random) -> None:

@@ -37,7 +37,6 @@ def text(words: Sequence[str], count: int, seed: int) -> list[str]:
 
 
 def sentencepiece_model(lines: Sequence[str], size: int, **options: Any) -> bytes:
-    """A SentencePiece model of these lines."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines),
@@ -231,7 +230,6 @@ def edit(file: Path, **changes: Any) -> None:
 
 
 def edit_npz(file: Path, **changes: Any) -> None:
-    """Change arrays of a file of Marian."""
     with np.load(file) as opened:
         arrays = dict(opened)
     np.savez(file, **(arrays | changes))

@@ -138,7 +138,6 @@ def of_json_lines(name: str, file: Path) -> Iterator[Mutation]:
 
 
 def of_yaml(name: str, file: Path) -> Iterator[Mutation]:
-    """Changes of the keys of a YAML file."""
     tree = yaml.safe_load(file.read_text(encoding="utf-8"))
     for key, what, new in changed_trees(tree):
         yield Mutation(name, what, _written(yaml.safe_dump(new)), key)
@@ -170,7 +169,6 @@ def of_bytes(name: str, file: Path, rng: random.Random, count: int) -> Iterator[
 
 
 def mutations_of(folder: Path, file: Path, rng: random.Random) -> Iterator[Mutation]:
-    """All changes of a file of a folder."""
     name = str(file.relative_to(folder))
     by_kind = {".json": of_json, ".jsonl": of_json_lines, ".yaml": of_yaml}
     if file.suffix in by_kind:
@@ -236,8 +234,6 @@ class _Charts:
         self._drawn: dict[str, str] = {}
 
     def svg(self, chart: Chart) -> str:
-        """The chart as an `<svg>` element."""
-        assert self._draw is not None
         key = repr(chart)
         if key not in self._drawn:
             self._drawn[key] = self._draw(chart)
@@ -245,21 +241,19 @@ class _Charts:
 
 
 class Subject:
-    """A run and its data, copied to `place` and changed again and again.
+    """A run and its data, copied to `place` and changed again and again."""
 
-    `text` is a file with text to translate and to check an export with.
-    """
-
-    def __init__(self, run: Path, data: Path, place: Path, text: Path) -> None:
-        self._originals = {"run": run, "data": data}
+    def __init__(self, run: Run, data: PreparedData, place: Path) -> None:
+        self._originals = {"run": run.path, "data": data.path}
         self._place = place
-        self._text = text
-        config = Run.open(run).config
+        # To translate, and to check an export with.
+        self._text = place / "text"
+        self._text.write_text("one two three\nnine\nfour four five one two six\n")
         self._page = _no_page
         self._charts = _Charts()
         # What an operation warns of on folders that nobody has changed.
         self._usual: dict[str, list[str]] = {}
-        self._config = changed(config, "train", max_steps=config.train.max_steps + 2)
+        self._config = changed(run.config, "train", max_steps=run.config.train.max_steps + 2)
         self.operations: dict[str, Callable[[Path, Path], Any]] = {
             "resume": self._resume,
             "score": self._score,
@@ -403,12 +397,6 @@ FILES_OF_DATA = [
     "valid.src.txt",
     "valid.tgt.txt",
 ]
-
-
-def new_subject(run: Run, data: PreparedData, place: Path) -> Subject:
-    """The subject of the tests, with a text of three lines."""
-    (place / "text").write_text("one two three\nnine\nfour four five one two six\n")
-    return Subject(run.path, data.path, place, place / "text")
 
 
 def check_changes(

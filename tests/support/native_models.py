@@ -57,11 +57,9 @@ def native_of(model: Transformer, **options: Any) -> NativeModel:
 
 @pytest.fixture(scope="session")
 def draw() -> Callable[..., Transformer]:
-    """`drawn_model`."""
     return drawn_model
 
 
 @pytest.fixture(scope="session")
 def to_native() -> Callable[..., NativeModel]:
-    """`native_of`."""
     return native_of

@@ -44,9 +44,7 @@ class Served:
 
         directions = Directions(runs, load)
         for pair in directions:
-            translator = directions.find(*pair)
-            assert translator is not None
-            changed(translator)
+            changed(directions.find(*pair))
         self.service = Service(directions, limits or Limits(), access or Access())
         self.server = Server(self.service, listen("127.0.0.1", 0), proxies=proxies)
         ready = threading.Event()

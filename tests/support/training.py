@@ -69,7 +69,6 @@ class Trainings:
         return Run.open(self.folder / name)
 
     def steps(self, name: str) -> list[int]:
-        """The steps of its checkpoints."""
         return [saved.step for saved in self.open(name).checkpoints()]
 
     def rows(self, name: str, key: str) -> list[tuple[int, float]]:
@@ -193,7 +192,6 @@ def before_update(patch: pytest.MonkeyPatch, step: int, action: Callable[[], obj
 
 
 def kill() -> None:
-    """End a training at once, without saving."""
     raise KeyboardInterrupt
 
 

@@ -55,7 +55,6 @@ def with_batches_of(translator: Translator, batch_tokens: int) -> Translator:
 
 
 def numbers(count: int, seed: int = 1) -> list[str]:
-    """Lines of English numbers."""
     rng = random.Random(seed)
     words = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "zebra"]
     return [" ".join(rng.choices(words, k=rng.randint(1, 9))) for _ in range(count)]
@@ -69,10 +68,8 @@ def changed_to(translator: Translator, **settings: Any) -> Translator:
 
 
 def texts_of(found: Iterable[list[Translation]]) -> list[list[str]]:
-    """The texts of each line."""
     return [[one.text for one in of_line] for of_line in found]
 
 
 def ids_of(translator: Translator, pieces: Iterable[str]) -> list[int]:
-    """The ids of subwords of the target."""
     return [translator.tokenizer._pieces.piece_to_id(piece) for piece in pieces]

@@ -23,8 +23,6 @@ from unittest import mock
 def guard() -> ctypes.CDLL:
     """Compile cuda_guard.cpp and load it: before PyTorch, which takes the hooks that it finds."""
     spec = importlib.util.find_spec("torch")
-    assert spec is not None
-    assert spec.origin is not None
     root, source = Path(spec.origin).parent, Path(__file__).with_name("cuda_guard.cpp")
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder, "guard.so")
