@@ -197,7 +197,6 @@ def test_the_safetensors_format_is_a_run_folder_of_one_averaged_checkpoint(tiny_
     assert checkpoint.step == 4
     assert not list(out.rglob("optimizer*"))
     assert exported.config.decode == tiny_run.config.decode
-    assert exported.manifest.exported is not None
     assert exported.manifest.exported["run"] == "tiny"
     assert exported.manifest.exported["steps"] == [2, 4]
     # The mean of the two checkpoints, worked out here.
@@ -259,19 +258,6 @@ def test_the_check_of_an_export_leaves_the_threads_of_pytorch_as_they_are(tiny_r
     # The order of sums depends on them: a training after it would have other last digits.
     export(tiny_run, tmp_path / "out", format="ctranslate2")
     assert torch.get_num_threads() == 1
-
-
-def test_other_weights_are_refused_with_the_comparison(ending_run, tmp_path, monkeypatch):
-    original = Run.save
-
-    def save(self: Run, step: int, *, weights: Any, **rest: Any) -> Any:
-        other = {k: v + 0.1 if k.endswith("norm.bias") else v for k, v in weights.items()}
-        return original(self, step, weights=other, **rest)
-
-    monkeypatch.setattr(Run, "save", save)
-    with pytest.raises(MtkitError, match=r"does not agree with .*: \d+ of 20 lines"):
-        export(ending_run, tmp_path / "out", format="safetensors")
-    assert not list(tmp_path.iterdir())
 
 
 def test_an_interrupted_export_leaves_what_was_there(tiny_run, tmp_path, monkeypatch):

@@ -55,8 +55,7 @@ def imported(sources, tmp_path_factory):
 
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> Kind:
-    kind: Kind = request.param
-    return kind
+    return request.param
 
 
 @pytest.fixture
@@ -371,7 +370,6 @@ def test_an_export_for_transformers_gives_the_same_files_back(kind, sources, imp
     # The licence stands everywhere.
     assert json.loads((out / "export.json").read_text())["imported"]["licence"] == "cc-by-nc-4.0"
     assert 'license: "cc-by-nc-4.0"' in (out / "README.md").read_text()
-    assert again.manifest.imported is not None
     assert again.manifest.imported.licence == "cc-by-nc-4.0"
     assert "forced_bos_token_id" in code
 

@@ -1,7 +1,6 @@
 """An import that fails is one line that names the file, and leaves nothing behind."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -105,24 +104,6 @@ def test_a_missing_or_damaged_file_is_named(file: str, how: str, source: Path, t
     else:
         (source / file).write_bytes(other[how])
     assert wanted in refused(source, tmp_path)
-
-
-class Surprise:
-    """Runs a command when it is unpickled."""
-
-    def __init__(self, file: Path) -> None:
-        self.file = file
-
-    def __reduce__(self) -> Any:
-        return (os.mkdir, (str(self.file),))
-
-
-def test_a_pickle_is_refused_and_never_executed(source: Path, tmp_path: Path):
-    (source / "model.safetensors").unlink()
-    file = source / "pytorch_model.bin"
-    torch.save({"model.shared.weight": Surprise(tmp_path / "executed")}, file)
-    assert str(file) in refused(source, tmp_path)
-    assert not (tmp_path / "executed").exists()
 
 
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 9\n"

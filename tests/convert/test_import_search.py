@@ -1,6 +1,5 @@
 """What the files of an imported model say of the search is taken, or named with its value."""
 
-import importlib.util
 import json
 import logging
 from pathlib import Path
@@ -15,9 +14,7 @@ from mtkit.convert.import_run import import_model
 from mtkit.convert.transformers_folder import read_transformers_folder
 from mtkit.translate import Translator
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("transformers") is None, reason="transformers is not installed"
-)
+pytest.importorskip("transformers")
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 SHAPE = Shape()

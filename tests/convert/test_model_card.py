@@ -1,6 +1,5 @@
 """The card of an export, and how a model translates after an export and an import."""
 
-import importlib.util
 import json
 import math
 import re
@@ -15,7 +14,7 @@ import sacrebleu
 import yaml
 from conftest import changed, reseal
 from support.command_line import Place
-from support.exported import LIBRARIES, NUMBERS, needs
+from support.exported import LIBRARIES, NUMBERS, needs, skipped_without
 from support.marian import lines_in
 from support.program import python
 
@@ -31,14 +30,8 @@ from mtkit.translate import Translator
 BIBTEX = "@misc{someone-2020,\n    title = {A <model> & its data},\n}"
 
 
-needs_transformers = pytest.mark.skipif(
-    importlib.util.find_spec("transformers") is None, reason="transformers is not installed"
-)
-
-
 def front_matter(card: str) -> dict[str, Any]:
     match = re.match(r"---\n(.*?)\n---\n", card, re.DOTALL)
-    assert match is not None
     found = yaml.safe_load(match[1])
     assert isinstance(found, dict)
     return found
@@ -70,7 +63,6 @@ def text(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def card(tiny_run: Run, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The card of the tiny run."""
     return card_of(tiny_run, tmp_path_factory.mktemp("card"))
 
 
@@ -183,7 +175,7 @@ def test_the_code_in_a_card_runs_in_the_folder_of_the_export(format, untrained, 
     assert done.stdout.strip()
 
 
-@needs_transformers
+@skipped_without("huggingface")
 def test_an_import_of_an_export_translates_as_the_run_does(ending_run: Run, tmp_path: Path):
     decode = {"beam_size": 3, "length_penalty": 1.0, "no_repeat_ngram": 4}
     decode |= {"max_extra_length": 6, "max_source_tokens": 50}
@@ -203,7 +195,7 @@ def test_an_import_of_an_export_translates_as_the_run_does(ending_run: Run, tmp_
     assert ours == theirs
 
 
-@needs_transformers
+@skipped_without("huggingface")
 def test_an_import_of_an_export_knows_what_the_training_lines_were_like(tiny_run, text, tmp_path):
     lines = LineFacts(sampled=100, several=40, longest=900, shortest=0.3)
     data = tiny_run.manifest.data.model_dump() | {"lines": lines.model_dump()}
@@ -220,7 +212,7 @@ def test_an_import_of_an_export_knows_what_the_training_lines_were_like(tiny_run
         import_model(str(tmp_path / "out"), tmp_path / "other")
 
 
-@needs_transformers
+@skipped_without("huggingface")
 def test_a_card_says_that_other_software_must_get_single_sentences(untrained: Run, tmp_path: Path):
     for format in ("huggingface", "safetensors"):
         export(untrained, tmp_path / format, format=format)
@@ -228,7 +220,7 @@ def test_a_card_says_that_other_software_must_get_single_sentences(untrained: Ru
         assert ("Give it one sentence at a time" in card) == (format == "huggingface")
 
 
-@needs_transformers
+@skipped_without("huggingface")
 def test_an_impossible_setting_in_the_record_of_an_export_is_named(untrained: Run, tmp_path: Path):
     export(untrained, tmp_path / "out", format="huggingface")
     file = tmp_path / "out" / "export.json"
