@@ -1,7 +1,6 @@
 """The requests of clients, as their sources send them."""
 
 import pytest
-from support.served import Served
 
 from mtkit.translate import Translator
 
@@ -39,9 +38,3 @@ def test_a_request_of_a_client_is_answered(served, plain: Translator, kind, fiel
         of_each = detected if is_list else [detected]
         assert {one["language"] for one in of_each} == {"en"}
         assert all(0 <= one["confidence"] <= 100 for one in of_each)
-
-
-def test_clients_ask_for_languages_and_detect_them(served: Served):
-    assert [one["code"] for one in served.get("/languages").json] == ["de", "en"]
-    for reply in (served.form("/detect", {"q": TEXT}), served.post("/detect", {"q": TEXT})):
-        assert reply.json[0]["language"] == "en"

@@ -66,7 +66,6 @@ def many_data(tiny_text: TinyText, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def requests() -> Iterator[dict[str, Any]]:
-    """What is asked for beside the languages."""
     for values in itertools.product(*FIELDS.values()):
         fields = dict(zip(FIELDS, values, strict=True))
         yield {name: value for name, value in fields.items() if value}

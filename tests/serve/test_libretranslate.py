@@ -46,13 +46,6 @@ def test_only_line_ends_of_windows_change_in_a_form(served: Served, plain: Trans
     assert found.replace(blank, "\n\n") == expected
 
 
-def test_codes_are_read_in_any_case_and_with_a_region(served: Served, plain: Translator):
-    expected = {"translatedText": one(plain, "one two")}
-    for source, target in (("EN", "De"), ("en-US", "de_AT"), ("eng", "deu")):
-        reply = served.translate("one two", source=source, target=target)
-        assert reply.json == expected
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -13,7 +13,6 @@ BENCHMARK = BENCHMARKS / "serve.py"
 
 
 def measured(run: Run, *options: str) -> list[str]:
-    """The lines that the benchmark prints."""
     return printed(BENCHMARK, "--run", run.path, "--clients", "3", *options).splitlines()
 
 

@@ -475,7 +475,6 @@ def start(run: Run, *options: str) -> tuple[subprocess.Popen[str], str]:
         text=True,
         env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
     )
-    assert process.stderr is not None
     for line in process.stderr:
         if "serving en to de at http://127.0.0.1:" in line:
             return process, line.split(" at ")[1].split(";")[0]
@@ -510,7 +509,6 @@ def test_a_signal_ends_the_server_when_what_it_accepted_is_answered(untrained, n
     finally:
         process.kill()
         process.wait()
-        assert process.stderr is not None
         process.stderr.close()
 
 
@@ -551,5 +549,4 @@ def test_memory_does_not_grow_with_requests(untrained: Run):
     finally:
         process.terminate()
         assert process.wait(600) == 0
-        assert process.stderr is not None
         process.stderr.close()
