@@ -94,7 +94,7 @@ class PrepareConfig(Section):
     drop_control_characters: bool = setting(
         True,
         "drop pairs with control characters, line separators, byte-order marks or replacement "
-        "characters, which are signs of damaged text",
+        "characters, or UTF-8 that was read as another encoding: signs of damaged text",
     )
     min_letters: Share = setting(
         0.5, "minimum share of letters and digits in a side, without spaces; 0 is off"
@@ -113,8 +113,8 @@ class PrepareConfig(Section):
     drop_misaligned: bool = setting(True, "drop segments that are misaligned by a few lines")
     drop_wrong_language: bool = setting(
         True,
-        "drop pairs in the wrong language (swapped or untranslated), by the log-odds of subwords, "
-        "source against target",
+        "drop pairs in the wrong language (swapped, untranslated or in another one), by the "
+        "log-odds of subwords, and by py3langid where a sample has such pairs",
     )
     drop_findings: Names = setting(
         (), "drop pairs with these kinds of findings of mtkit check, such as language and loop"

@@ -246,6 +246,11 @@ def counted_languages(sides: Iterable[Sequence[str]], codes: tuple[str, str]) ->
     }
 
 
+def likeliest(text: str) -> str:
+    """The language that a text is most probably in, as the model calls it."""
+    return str(_identifier().classify(text)[0])
+
+
 def probabilities(text: str) -> dict[str, float]:
     """The probability of each language that the model knows to be that of a text."""
     return {code: float(score) for code, score in _identifier().rank(text)}

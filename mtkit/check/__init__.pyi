@@ -10,12 +10,15 @@ from .model.confidence import (
     Quality as Quality,
     Verdict as Verdict,
 )
+from .rules.damage import misread as misread
 from .rules.facts import (
     UNDETERMINED as UNDETERMINED,
     PairFacts as PairFacts,
     language_of as language_of,
 )
 from .rules.findings import KINDS as KINDS, Finding as Finding
+from .rules.marks import Text as Text
+from .rules.rules import in_other_languages as in_other_languages
 from .model.fit import fit_pairs as fit_pairs, fit_run as fit_run
 from .rules.limits import BELOW as BELOW, MAX_SAMPLED as MAX_SAMPLED
 from .report import (

@@ -37,6 +37,7 @@ from mtkit.prepare.misalignment import (
 from mtkit.prepare.noise import Noise
 from mtkit.prepare.source import INVISIBLE, Block, Source, repaired
 from mtkit.prepare.source_languages import LanguageCheck, findings
+from mtkit.prepare.text_faults import faulty_pairs
 from mtkit.prepare.tokenizer_from import ExistingVocabularies, settings_of
 from mtkit.prepare.treebank import Linearisation
 from mtkit.prepare.vocabularies import DirectionWords, language_odds, learn_vocabularies
@@ -109,7 +110,7 @@ class Passes:
                 self.existing.refuse_unseen(*words, where=direction.valid.name)
         check = self._check()
         # Warned of before hours of work.
-        warnings = findings(self.corpus, check.languages, self._sets) + check.unrelated
+        warnings = findings(self.corpus, check, self._sets, self.config) + check.unrelated
         warnings += held_out.warnings_about(check.in_training, self._sets, held_out.IN_TRAINING)
         for warning in warnings:
             log.warning("%s", warning)
@@ -232,7 +233,7 @@ class Passes:
         self._refuse_changed("train")
         if not len(records):
             raise MtkitError(f"{_empty(self.corpus.train[0])}; training needs some")
-        check.languages = languages.found()
+        check.languages, check.faults = languages.found(), languages.faults()
         start = 0
         sources = zip(self.corpus.labels, self.corpus.train, check.pairs, strict=True)
         for label, source, count in sources:
@@ -249,6 +250,7 @@ class Passes:
             filters.find_repeats(records, self.config, advance=bar.update)
         if self.config.drop_findings:
             self._drop_findings(check)
+        self._drop_faults(check)
         check.in_training = held_out.count_in_training(records, self._sets)
         results.write_stage(saved, check)
         return check
@@ -269,6 +271,19 @@ class Passes:
             ):
                 self._records.drop("finding", numbers)
                 bar.update(min(BLOCK, ends[-1] - bar.n))
+
+    def _drop_faults(self, check: results.CheckResult) -> None:
+        is_faulty = [bool(sample.dropped(self.config)) for sample in check.faults]
+        if not any(is_faulty):
+            return
+        some = (block for block in self._blocks(check) if is_faulty[block.source])
+        languages = self.corpus.language_pairs
+        function = functools.partial(faulty_pairs, check.faults, self.config, languages)
+        with _bar("looking for wrong languages") as bar:
+            for block, faulty in ordered_map(function, some, workers=self.workers):
+                for reason, numbers in faulty:
+                    self._records.drop(reason, numbers)
+                bar.update(len(block))
 
     def _checks(
         self, check: results.CheckResult, languages: LanguageCheck

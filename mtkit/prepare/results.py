@@ -17,6 +17,7 @@ from mtkit.base.language_id import LanguageCounts
 from mtkit.base.sentences import LONG_ENOUGH, LineFacts, split
 from mtkit.check import Counts
 from mtkit.prepare.source import Block
+from mtkit.prepare.text_faults import FaultCounts
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +101,7 @@ class CheckResult:
         overlap: numbers of pairs as in `Report`, in that order.
         fixed, misaligned, in_training: as in `Report`.
         unrelated: sentences about sources with pairs whose lengths have nothing in common.
-        languages: from `LanguageCheck`.
+        languages, faults: from `LanguageCheck`.
     """
 
     pairs: list[int]
@@ -111,6 +112,7 @@ class CheckResult:
     misaligned: list[list[Any]] = field(default_factory=list)
     unrelated: list[str] = field(default_factory=list)
     languages: list[LanguageCounts] = field(default_factory=list)
+    faults: list[FaultCounts] = field(default_factory=list)
     in_training: dict[str, int] = field(default_factory=dict)
 
 

@@ -84,7 +84,7 @@ MIXED[100:200] = [(tgt, src) for src, tgt in MIXED[100:200]]
         ),
         ("de", [ENGLISH_GERMAN, SWAPPED], "train1.de: 2 of 2 samples of the source look like de"),
         # A part is in another language.
-        ("de", [MIXED], "train0.de: 2 of 5 samples of the source look like de, not en"),
+        ("de", [MIXED], "have a source in German and a target in English"),
     ],
 )
 def test_only_the_source_and_the_side_with_another_language_are_named(

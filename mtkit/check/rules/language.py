@@ -46,12 +46,12 @@ def other_language(text: str, language: str) -> str:
 
     try:
         known = language_id.labels_of(language)
-        probabilities = language_id.probabilities(text) if known else {}
+        best = language_id.likeliest(text) if known else _NO_LANGUAGE
     except OSError:  # its model cannot be loaded
         return ""
-    own = sum(probabilities.get(label, 0.0) for label in known)
-    if not probabilities or own > limits.MAX_PROBABILITY:
+    if best in (*known, _NO_LANGUAGE) or language_id.looks_like(best, language):
         return ""
-    best = max(probabilities, key=lambda code: probabilities[code])
-    is_other = best != _NO_LANGUAGE and not language_id.looks_like(best, language)
-    return language_id.language_name(best) if is_other else ""
+    # All probabilities take as long again.
+    probabilities = language_id.probabilities(text)
+    own = sum(probabilities.get(label, 0.0) for label in known)
+    return "" if own > limits.MAX_PROBABILITY else language_id.language_name(best)

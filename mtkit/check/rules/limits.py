@@ -188,10 +188,10 @@ UNSEEN_SHARE = 1e-5
 # captions and 0.44 on news with these (0.62 and 0.39 by the log-probability). With more, news is
 # ranked better (0.5), but translations by people, which it finds improbable, have nearly 0.
 RIDGE_PENALTY, OUTSIDE = 100.0, 0.15
-# Samples of each line for `--thorough`. To draw among the 20 best tokens takes half of the time that
-# it takes among all, with equal correlations. On captions, the mean gain over the log-probability
-# is 0.034 with three independent samples, 0.037 with five, 0.039 with five stratified ones, and
-# 0.044 with 24. One of a line takes 0.18 of the time of a beam search with 4.
+# Samples of each line for `--thorough`. To draw among the 20 best tokens takes half of the time of
+# drawing among all, with equal correlations. On captions, the mean gain over the log-probability is
+# 0.034 with three independent samples, 0.037 with five, 0.039 with five stratified ones, and 0.044
+# with 24. A sample takes 0.18 of the time of a beam search with 4.
 SAMPLES, SAMPLES_TOP_P, SAMPLES_TOP_K = 5, 0.9, 20
 # Parts of the validation set that are forecast from the others.
 FOLDS = 10
