@@ -3,10 +3,13 @@
 import random
 import re
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from conftest import slow
 from support.fake_translation import FakeTranslator, copied, shuffled, tags_of, translated_html
+
+from mtkit.translate import Translation
 
 PLACEHOLDERS = [
     *("%s", "%d", "%1$s", "%2$d", "%05.2f", "%-10s", "%(name)s", "%ld", "%i", "%x", "%@", "%%"),
@@ -70,6 +73,32 @@ def test_no_placeholder_is_lost_and_none_is_made_up(fake: FakeTranslator, count:
     for line, out in zip(lines, translated_html(lines, fake), strict=True):
         assert placeholders_of(out) == placeholders_of(line), (line, out)
         assert tags_of(out) == tags_of(line), (line, out)
+
+
+class LosesHyphens(FakeTranslator):
+    """Writes X for a placeholder, and no hyphen that is at the beginning or end of a word."""
+
+    def _translated(self, line: str) -> Translation:
+        best = super()._translated(" ".join(word.strip("-–") for word in line.split()))
+        return replace(best, text=FOUND.sub("X", best.text))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(
+            "the {name}-dog runs",
+            "{name}-dog runs",
+            "the dog-{name} runs",
+            "dog-{name}",
+            "{name}–dog",
+        ),
+        *("pre-{name}-post", "a <i>{name}-dog</i> runs", "%s-%d dog", "{a}-{b}-dog", "one-{name}s"),
+        *("{name}- and dog runs", "the dog-<b>{name}</b> runs", "two -{count} and", "{a}–{b}, six"),
+    ],
+)
+def test_a_hyphen_at_a_placeholder_is_not_lost(line: str):
+    assert translated_html([line], LosesHyphens()) == [line]
 
 
 def test_a_placeholder_may_stand_before_a_tag_that_is_not_closed():

@@ -22,6 +22,8 @@ _MAX_DEPTH = 50
 
 # White space with a line end.
 _WRAPPED = re.compile(r"(?<![ \t\r\f])[ \t\r\f]*+\n\s*+")
+# One hyphen, or a dash that is written as one.
+_HYPHEN = re.compile("(?<![-\u2010\u2011\u2013])[-\u2010\u2011\u2013](?![-\u2010\u2011\u2013])")
 
 
 @dataclass(slots=True)
@@ -133,6 +135,9 @@ class Segment:
         literals: list[Node] = []
         edges = set(_edges(self.nodes))
         for _, (start, end) in self.placeholders():
+            # A hyphen at it belongs to it: a model may drop one at the beginning or end of a word.
+            start -= start - 1 not in edges and bool(_HYPHEN.match(self.text, max(start - 1, 0)))
+            end += end not in edges and bool(_HYPHEN.match(self.text, end))
             # Those with at most signs between them are one.
             last = literals[-1].end if literals else 0
             is_next = literals and edges.isdisjoint(range(min(last, start), start + 1))
