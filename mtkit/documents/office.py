@@ -145,13 +145,19 @@ class OfficeDocument(XmlDocument):
     labels: ClassVar[dict[str, str]]
 
     def _labelled_parts(self) -> Iterator[tuple[str, str]]:
+        # Names of parts have no case (ECMA-376, part 2).
         types = {
-            node.get("PartName") or node.get("Extension"): node.get("ContentType", "")[:_MAX_TYPE]
-            for node in self._tree(_TYPES)
+            (of.get("PartName") or of.get("Extension", "")).lower(): of.get("ContentType", "")
+            for of in self._tree(_TYPES)
         }
         names = self._package.names
-        endings = {name: types.get(name.rpartition(".")[2], "") for name in names}
-        self._types = {name: types.get(f"/{name}") or endings[name] for name in names}
+        folded = {name.lower(): name for name in names if not name.endswith("/")}
+        for name in names:
+            if folded.get(name.lower(), name) != name:
+                raise MtkitError(f"it is damaged: {name} and {folded[name.lower()]} are one name")
+        both = ((name, f"/{name}".lower()) for name in names)
+        found = {name: types.get(part) or types.get(part.rpartition(".")[2]) for name, part in both}
+        self._types = {name: (media_type or "")[:_MAX_TYPE] for name, media_type in found.items()}
         self._main = self._part_of_type(self.main_type)
         if not self._main:
             raise MtkitError("it is not what its ending says, or its main part is missing")

@@ -160,6 +160,21 @@ def test_a_package_in_which_a_member_is_twice_is_refused(name: str, member: str,
         open_document(name, data.getvalue())
 
 
+@pytest.mark.parametrize(("name", "members"), [("a.docx", word("<w:p/>")), ("a.pptx", slides())])
+def test_names_of_parts_of_office_have_no_case(name: str, members: dict[str, str | bytes]):
+    types = members["[Content_Types].xml"]
+    assert isinstance(types, str)
+    lower = re.sub("(?<=PartName=).*?(?= )", lambda match: match[0].upper(), types)
+    assert lower != types
+    expected = open_document(name, zipped(members)).segments
+    assert (
+        open_document(name, zipped(members | {"[Content_Types].xml": lower})).segments == expected
+    )
+    with pytest.raises(MtkitError, match=r"X/y.png and x/Y.png are one name$"):
+        open_document(name, zipped(members | {"X/y.png": b"", "x/Y.png": b""}))
+    assert open_document(name, zipped(members | {"X/y.png": b"", "x/": b""})).segments == expected
+
+
 @pytest.mark.parametrize("ending", ["srt", "vtt", "xlf", "docx", "pptx", "odt", "epub"])
 @pytest.mark.parametrize("data", [b"", b" \r\n", b"\xef\xbb\xbf\n"])
 def test_an_empty_file_is_called_empty(ending: str, data: bytes):
