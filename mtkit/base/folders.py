@@ -6,6 +6,7 @@ A folder is created under a hidden name next to its place, with a lock, and rena
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import secrets
 import shutil
@@ -76,6 +77,8 @@ def new_folder(path: Path, *, key: str | None = None, keep: bool = True) -> Iter
     try:
         made += [parent for parent in path.parents if not parent.exists()]
         path.parent.mkdir(parents=True, exist_ok=True)
+        if not keep:
+            _remove_dry_runs(path)
         holding = path.with_name(f"{partial.name}.lock")
         with naming_target(partial, path), lock(holding, what=path, doing="written"):
             is_left = False
@@ -99,6 +102,14 @@ def new_folder(path: Path, *, key: str | None = None, keep: bool = True) -> Iter
         with contextlib.suppress(OSError):  # a folder is not empty, so all is well
             for parent in made:
                 parent.rmdir()
+
+
+def _remove_dry_runs(path: Path) -> None:
+    """Remove the folders of dry runs that were killed; one that goes on holds its lock."""
+    for folder in path.parent.glob(f".{glob.escape(path.name)}.*{_DRY_RUN}"):
+        holding = path.with_name(f"{folder.name}.lock")
+        with contextlib.suppress(MtkitError), lock(holding, what=path, doing="written"):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def is_unfinished(path: Path) -> bool:

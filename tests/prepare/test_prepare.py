@@ -489,6 +489,15 @@ def test_dry_runs_neither_wait_for_others_nor_hold_them_up(corpus):
     assert pairs == [200] * 3
 
 
+def test_a_dry_run_removes_what_a_killed_one_left(corpus):
+    before = contents(corpus.folder)
+    left = corpus.folder / ".out.0123abcd.dry-run"
+    left.mkdir()
+    left.joinpath("pairs").write_text("pairs")
+    corpus.prepare(dry_run=True)
+    assert contents(corpus.folder) == before
+
+
 def test_a_refused_preparation_leaves_none_of_the_folders_it_made(corpus):
     corpus.train[1].write_bytes(b"\n" * 200)
     before = sorted(corpus.folder.rglob("*"))
