@@ -58,10 +58,11 @@ MEANINGS = {
     "misaligned": "The lines around the pair are misaligned by a few lines, as their lengths show.",
     "duplicate": "The same pair occurred before; the first one is kept.",
     "repeated side": "The same source, or the same target, is in {max_repeats} earlier pairs.",
-    "finding": "`mtkit check` finds something wrong with it that is to be dropped.",
+    "finding": "`mtkit check` finds something wrong with it that is to be dropped, such as damaged"
+    " characters.",
     "length ratio": "One side has more than {max_ratio:g} times as many subwords as the other.",
-    "wrong language": "The words of a side are those of the other language in the rest of the"
-    " corpus: the sides are swapped, or one is not translated.",
+    "wrong language": "A side is in another language: the sides are swapped, one is not translated,"
+    " or it is in a third language.",
 }
 REASONS = ("kept", *MEANINGS)
 KEPT = 0
