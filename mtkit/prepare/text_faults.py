@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from mtkit.base.invisible import visible
 from mtkit.check import Text, in_other_languages, misread
 from mtkit.prepare.blocks import PairBlock, decoded, taken
 from mtkit.prepare_config import PrepareConfig
@@ -53,7 +54,7 @@ class FaultCounts:
         words, known = (set[str](), set[str]()), (set[str](), set[str]())
         sampled, seen = 0, {kind: Counter[str]() for kind in REASONS}
         for pair in pairs:
-            sides = list(map(Text, pair, languages))
+            sides = _texts(pair, languages)
             kind, fault = _fault(sides, REASONS, known)
             sampled += kind != "short"
             if kind in seen:
@@ -101,12 +102,17 @@ def faulty_pairs(
     kinds, known = sample.dropped(config), list(map(frozenset, sample.known))
     pairs = zip(*decoded(taken(block.pairs, kept.tolist())), strict=True)
     given = languages[block.direction]
-    faults = [_fault(map(Text, pair, given), kinds, known)[0] for pair in pairs]
+    faults = [_fault(_texts(pair, given), kinds, known)[0] for pair in pairs]
     return [(REASONS[kind], block.start + kept[np.array(faults, str) == kind]) for kind in kinds]
 
 
+def _texts(pair: tuple[str, str], languages: tuple[str, str]) -> list[Text]:
+    # Training does not see invisible characters, so what is dropped does not depend on them.
+    return [Text(visible(side), language) for side, language in zip(pair, languages, strict=True)]
+
+
 def _fault(
-    sides: Iterable[Text], kinds: Collection[str], known: Sequence[Collection[str]]
+    sides: Sequence[Text], kinds: Collection[str], known: Sequence[Collection[str]]
 ) -> tuple[str, str]:
     """The kind of the fault of a pair, and what is said of it; or nothing."""
     src, tgt = sides

@@ -93,9 +93,10 @@ def test_a_line_that_is_too_long_is_cut_and_named(answered):
         warned = {int(n) for n in re.findall(r"^mtkit: warning: line (\d+): cut from", err, re.M)}
         assert warned == {n for n, line in enumerate(lines, start=1) if len(line) > 1100}
         assert len(warned) == len(lines) // LONG_EVERY
-        # The rest of the warnings is one line at the end about doubtful translations.
+        # The others: the first control character, and at the end the doubtful translations.
+        assert len(re.findall(r"warning: line \d+ has the control character U\+00", err)) == 1
         assert err.count("warning: check the translations: ") == 1
-        assert err.count("warning") == len(warned) + 1
+        assert err.count("warning") == len(warned) + 2
         assert "Traceback" not in err
 
 
@@ -121,5 +122,5 @@ def test_invalid_utf8_is_refused_with_its_line_after_the_lines_before_it(broken,
     outcome = place.mtkit(*command)
     assert (outcome.status, outcome.out.count("\n")) == (1, len(lines))
     assert "mtkit: error: text.in, line 11: not UTF-8 " in outcome.err
-    # Which weights, which engine, and what is wrong.
-    assert outcome.err.count("\n") == 3
+    # Which weights, which engine, the first control character, and what is wrong.
+    assert outcome.err.count("\n") == 4
