@@ -244,10 +244,12 @@ class Run:
         for name, checksum in self.manifest.files.items():
             path, again = self.path / name, self.manifest.converted_by
             if not path.is_file() or sha256_of(path) != checksum:
-                where = f", or from the prepared data, {self.data_path}" * self.data_path.is_dir()
+                other_way = f", or {again} again" if again else ""
+                if not again and self.data_path.is_dir():
+                    other_way = f", or from the prepared data, {self.data_path}"
                 raise MtkitError(
                     f"{path}: missing, or changed since the run was made (its checksum is wrong); "
-                    "restore it from a copy" + (f", or {again} again" if again else where)
+                    f"restore it from a copy{other_way}"
                 )
         return Vocabularies.load(self.path, is_joint=is_joint)
 

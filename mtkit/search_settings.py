@@ -164,13 +164,13 @@ def uniforms(seed: int, lines: Sequence[int], *, n_samples: int, steps: int) -> 
 
 
 def stratified_uniforms(seed: int, lines: Sequence[int], *, n_samples: int, steps: int) -> Array:
-    """Random numbers for samples that together say more of a model than independent ones.
+    """Random numbers for samples whose mean varies less than that of independent samples.
 
     At each step, each of W equal parts of [0, 1) has the number of one sample: a Latin hypercube
-    (McKay, Beckman and Conover 1979, https://doi.org/10.2307/1268522). Each sample alone is drawn
-    as with `uniforms`, whose arguments and shape (B, W, T) these are.
+    (McKay, Beckman and Conover 1979, https://doi.org/10.2307/1268522). The numbers of one sample
+    are independent. Arguments and shape, (B, W, T), are those of `uniforms`.
     """
     draws = uniforms(seed, lines, n_samples=n_samples, steps=steps)
     part = draws.argsort(axis=1).argsort(axis=1)
-    # Later digits place a number in its part: the first ones say little of them.
+    # The place in the part comes from later bits, because the order depends on the first ones.
     return (part + draws * 2.0**20 % 1) / n_samples

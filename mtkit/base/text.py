@@ -103,7 +103,7 @@ def decode_lines(stream: Iterable[bytes], *, name: str, keeps_mark: bool = False
         for number, raw in enumerate(lines, start=1):
             refuse_long_line(f"{name}, line {number}", len(raw))
             if number == 1:
-                refuse_utf16(name, raw)
+                refuse_other_files(name, raw)
             if number == 1 and has_old_line_ends(raw):
                 log.warning("%s: %s; it is read as one line", one_line(name), OLD_LINE_ENDS)
             raw = raw.removesuffix(b"\n").removesuffix(b"\r")
@@ -149,7 +149,7 @@ _OTHER_ENCODINGS = {
 }
 
 
-# What files begin with that are no text.
+# The first bytes of files that are no text.
 _OTHER_FILES = {
     "compressed by gzip; name it .gz": rb"\x1f\x8b",
     "compressed by bzip2; name it .bz2": rb"BZh[1-9](?:1AY&SY|\x17rE8P)",
@@ -160,8 +160,8 @@ _OTHER_FILES = {
 }
 
 
-def refuse_utf16(name: str, beginning: bytes) -> None:
-    """Refuse a text in UTF-16 or UTF-32, as Windows writes it, or another file, by its start."""
+def refuse_other_files(name: str, beginning: bytes) -> None:
+    """Refuse, by its first bytes, a file that is no text, or text in UTF-16 or UTF-32."""
     for kind, pattern in _OTHER_FILES.items():
         if re.match(pattern, beginning):
             raise MtkitError(f"{name}: is {kind}")
@@ -227,14 +227,15 @@ _FORMATS = {
 _MAX_LINES, _MAX_CHARACTERS = 50, 1000
 
 
-# Control characters that `Tokenizer` removes, besides those that it makes spaces.
+# Control characters that `Tokenizer` removes; others become spaces.
 _REMOVED = re.compile("[\x01-\x08\x0b\x0e-\x1f\x7f\x8f\x9f]")
 
 
 def with_format_noted(lines: Iterable[str]) -> Iterator[str]:
-    """The same lines of text; one line says if the first ones look like another format.
+    """The same lines of text.
 
-    Another one names the first line with control characters that are no spaces.
+    Warns if the first ones look like another format, and of the first line with a control character
+    that the tokenizer removes.
     """
     left = {name: count for name, (_, count, _) in _FORMATS.items()}
     is_clean = True

@@ -147,17 +147,19 @@ class OfficeDocument(XmlDocument):
     def _labelled_parts(self) -> Iterator[tuple[str, str]]:
         # Names of parts have no case (ECMA-376, part 2).
         types = {
-            (of.get("PartName") or of.get("Extension", "")).lower(): of.get("ContentType", "")
-            for of in self._tree(_TYPES)
+            (node.get("PartName") or node.get("Extension", "")).lower(): node.get("ContentType", "")
+            for node in self._tree(_TYPES)
         }
         names = self._package.names
+        self._types = {}
         folded = {name.lower(): name for name in names if not name.endswith("/")}
         for name in names:
             if folded.get(name.lower(), name) != name:
                 raise MtkitError(f"it is damaged: {name} and {folded[name.lower()]} are one name")
-        both = ((name, f"/{name}".lower()) for name in names)
-        found = {name: types.get(part) or types.get(part.rpartition(".")[2]) for name, part in both}
-        self._types = {name: (media_type or "")[:_MAX_TYPE] for name, media_type in found.items()}
+        for name in names:
+            part = f"/{name}".lower()
+            media_type = types.get(part) or types.get(part.rpartition(".")[2]) or ""
+            self._types[name] = media_type[:_MAX_TYPE]
         self._main = self._part_of_type(self.main_type)
         if not self._main:
             raise MtkitError("it is not what its ending says, or its main part is missing")

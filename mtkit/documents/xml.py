@@ -69,8 +69,10 @@ class XmlDocument(Document):
             segments = list[Segment]()
             for index, text in enumerate(paragraph.texts):
                 number += index == 0 or paragraph.default == "block"
-                tag, cell = local_name(paragraph.element), _cell(paragraph.element, numbers)
-                place = paragraph.name or tag * (tag in _NAMED) or f"paragraph {number}{cell}"
+                element = paragraph.element
+                place = paragraph.name or local_name(element)
+                if place not in (paragraph.name, *_NAMED):
+                    place = f"paragraph {number}{_cell(element, numbers)}"
                 place = f"{label}, {place}" if label else place
                 segments.append(Segment(text.line, place, is_replaced=paragraph.is_replaced))
             if segments:

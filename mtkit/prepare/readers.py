@@ -30,7 +30,7 @@ from mtkit.base.text import (
     OLD_LINE_ENDS,
     has_old_line_ends,
     refuse_long_line,
-    refuse_utf16,
+    refuse_other_files,
     uncompressed_name,
 )
 from mtkit.data import Split
@@ -170,7 +170,7 @@ def _lines(
     with reading.open(path) as stream:
         number = 1
         chunk = stream.read(_CHUNK)
-        refuse_utf16(str(path), chunk)
+        refuse_other_files(str(path), chunk)
         if chunk.startswith(_BYTE_ORDER_MARK):
             chunk = chunk.removeprefix(_BYTE_ORDER_MARK) or stream.read(_CHUNK)
             reading.found[MARK] += 1

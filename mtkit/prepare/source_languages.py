@@ -16,12 +16,12 @@ from mtkit.prepare.corpus import Corpus
 from mtkit.prepare.filters import KEPT, PairChecks
 from mtkit.prepare.held_out import HeldOut
 from mtkit.prepare.results import CheckResult
-from mtkit.prepare.text_faults import MAX_SHARE, FaultCounts
+from mtkit.prepare.text_faults import MAX_DROPPED_SHARE, FaultCounts
 from mtkit.prepare_config import PrepareConfig
 
 log = logging.getLogger(__name__)
 
-# Pairs of a held-out set that are looked at, which takes 0.08 s.
+# Pairs of a held-out set that are identified, which takes 0.08 s.
 _MAX_HELD_OUT = 200
 
 
@@ -129,8 +129,8 @@ def findings(
     for counts, faults, label, given, dropped in checked:
         wrong = {kind: faults.sentence(kind, is_dropped=kind in dropped) for kind in faults.seen}
         samples = language_id.other_languages(counts, *given)
-        # Where half of the lines are swapped, all samples look like the same language.
-        if samples and not 0 < faults.share("language") <= 1 - MAX_SHARE:
+        # A sample that is half swapped looks like one language, so there the pairs are counted.
+        if samples and not 0 < faults.share("language") <= 1 - MAX_DROPPED_SHARE:
             wrong["language"] = samples
         sentences += [f"{one_line(label)}: {sentence}" for sentence in wrong.values()]
     return sentences

@@ -20,28 +20,31 @@ from mtkit.check import Text, in_other_languages, misread
 from mtkit.prepare.blocks import PairBlock, decoded, taken
 from mtkit.prepare_config import PrepareConfig
 
-# By the kind of a fault the reason for which pairs are dropped, and what else can be done.
+# By the kind of a fault: the reason for which pairs are dropped, and the advice if none is.
 REASONS = {"language": "wrong language", "damage": "finding"}
 _ADVICE = {
     "language": "correct the files, their order or the language codes",
     "damage": "correct the files: UTF-8 was read as another encoding",
 }
-# Pairs that the identifier sees in any case, in 0.06 s; then it need not see lines of known words.
-_FIRST = 200
+# The first pairs are all identified, in 0.06 s; of later ones only those with few known words.
+_MIN_IDENTIFIED = 200
 # Pairs of a sample with a fault, and their share, from which the source has such pairs. Of 33 good
 # sets, from Multi30k to the messages of Vim in 25 languages, none has more than 0.25 %.
 _MIN_PAIRS, _MIN_SHARE = 3, 0.004
 # The share of them above which nothing is dropped: what is right may be the rest.
-MAX_SHARE = 0.4
-# What a message names.
+MAX_DROPPED_SHARE = 0.4
+# Faults that a message names.
 _MAX_NAMED = 3
 
 
 @dataclass
 class FaultCounts:
-    """Faults of a sample of pairs: by kind, the number of pairs in which each is seen, if many.
+    """The faults of a sample of pairs.
 
-    `known` are words of each side alone, in pairs without a fault.
+    Attributes:
+        sampled: pairs that are long enough to be identified.
+        seen: by the kind of fault, how many pairs have which fault; only kinds that are frequent.
+        known: words of the source and of the target that pairs without a fault have on one side.
     """
 
     sampled: int = 0
@@ -61,7 +64,7 @@ class FaultCounts:
                 seen[kind][fault] += 1
             for own, side in zip(words, sides, strict=True) if not kind else ():
                 own.update(side.words)
-            if sampled == _FIRST:
+            if sampled == _MIN_IDENTIFIED:
                 known = words[0] - words[1], words[1] - words[0]
         least = max(_MIN_PAIRS, _MIN_SHARE * sampled)
         often = {kind: faults for kind, faults in seen.items() if faults.total() >= least}
@@ -74,7 +77,7 @@ class FaultCounts:
     def dropped(self, config: PrepareConfig) -> list[str]:
         """The kinds of faults for which pairs of the source are dropped."""
         is_on = {"language": config.drop_wrong_language, "damage": config.drop_control_characters}
-        return [kind for kind in self.seen if is_on[kind] and self.share(kind) <= MAX_SHARE]
+        return [kind for kind in self.seen if is_on[kind] and self.share(kind) <= MAX_DROPPED_SHARE]
 
     def share(self, kind: str) -> float:
         """The share of pairs with a fault of this kind; 0 if there are few."""
@@ -114,9 +117,14 @@ def _texts(pair: tuple[str, str], languages: tuple[str, str]) -> list[Text]:
 def _fault(
     sides: Sequence[Text], kinds: Collection[str], known: Sequence[Collection[str]]
 ) -> tuple[str, str]:
-    """The kind of the fault of a pair, and what is said of it; or nothing."""
+    """The kind of the fault of a pair, and its description.
+
+    The kind is "short" of a pair that is too short to be identified, and "" without a fault.
+    """
     src, tgt = sides
     if any(misread(side.raw, side.language) for side in (src, tgt)):
         return "damage", "damaged characters"
     other = in_other_languages(src, tgt, known=known) if "language" in kinds else ""
-    return ("short" if other is None else "language" if other else "", other or "")
+    if other is None:
+        return "short", ""
+    return ("language", other) if other else ("", "")

@@ -45,7 +45,7 @@ class _Search:
 
 
 class Sampler(_Search):
-    """Samples `count` translations of each line, which differ as much as the model allows."""
+    """Samples `count` translations of each line, with stratified random numbers."""
 
     def __init__(self, translator: Translator, *, count: int, top_p: float, top_k: int) -> None:
         changes = {"sample": True, "mbr_samples": 0, "temperature": 1.0, "seed": 1}

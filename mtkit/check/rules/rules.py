@@ -237,9 +237,11 @@ def _language(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
 def in_other_languages(
     src: Text, tgt: Text, *, known: Sequence[Collection[str]] = ((), ())
 ) -> str | None:
-    """What is said of sides in other languages, by the identifier alone; None of short sides.
+    """Names the sides that py3langid takes for other languages; None if both sides are short.
 
-    With words that are `known` to be of the language of each side, this is three times as fast.
+    Args:
+        known: words of the language of each side. A side that mostly has these is not identified,
+            which is three times as fast.
     """
     # As above, what both sides have is a name.
     names = set(src.words).intersection(tgt.words)

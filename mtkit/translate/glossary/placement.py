@@ -213,24 +213,25 @@ class TermPlanner:
             return None
         spellings = self._terms.phrase(demand.term).spellings
         is_opened = starts[best] > 0 and self._terms.breaks.opening[draft.tokens[starts[best] - 1]]
-        possible = [each for each in spellings if is_opened or not each.needs_opening]
+        possible = [
+            spelling.tokens for spelling in spellings if is_opened or not spelling.needs_opening
+        ]
         # With a space before it if the word that it replaces has one.
-        spaced = self._terms.tokenizer.begins_word
-        has_space = spaced[draft.tokens[starts[best]]]
-        alike = (each for each in possible if spaced[each.tokens[0]] == has_space)
-        spelling = next(alike, possible[0])
+        begins_word = self._terms.tokenizer.begins_word
+        has_space = begins_word[draft.tokens[starts[best]]]
+        alike = (tokens for tokens in possible if begins_word[tokens[0]] == has_space)
         end = [*starts[1:], size][best]
-        return _Place(starts[best], end, float(sums[best]), spelling.tokens)
+        return _Place(starts[best], end, float(sums[best]), next(alike, possible[0]))
 
     def _word_starts(self, tokens: Sequence[int]) -> list[int]:
         """Where words begin; a punctuation mark counts as one, a space alone does not."""
         breaks, piece = self._terms.breaks, self._terms.tokenizer.piece
-        pairs = enumerate(pairwise(tokens), start=1)
-        return [0] * bool(tokens) + [
-            i
-            for i, (before, token) in pairs
-            if not breaks.continues[token] or (breaks.opening[before] and piece(before) != SPACE)
-        ]
+        starts = [0] if tokens else []
+        for i, (before, token) in enumerate(pairwise(tokens), start=1):
+            is_after_mark = breaks.opening[before] and piece(before) != SPACE
+            if is_after_mark or not breaks.continues[token]:
+                starts.append(i)
+        return starts
 
     def _plan(
         self, draft: Draft, demands: Sequence[Demand], places: Sequence[_Place | None]
