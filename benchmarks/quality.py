@@ -195,23 +195,26 @@ class Translated:
     reference: str
 
 
-def translated(run: Path, pairs: Sequence[Pair], *, beam: int) -> list[Translated]:
+def translated(run: Path, pairs: Sequence[Pair], *, beam: int, thorough: bool) -> list[Translated]:
     """Translate the sources, without those that are blank."""
     from sacrebleu.metrics import CHRF
 
-    from mtkit.check import Decoded, load_checker
+    from mtkit.check import Prober, load_checker
     from mtkit.run_folder import Run
     from mtkit.translate import Translator
 
     opened, chrf, found = Run.open(run), CHRF(), []
-    checker = load_checker(opened)
+    checker = load_checker(opened, thorough=thorough)
     config = opened.config.decode.model_copy(update={"beam_size": beam})
-    with Translator.load(opened, device="cpu", config=config) as translator:
+    with (
+        Translator.load(opened, device="cpu", config=config) as translator,
+        Prober(translator, checker, with_samples=thorough, of_own=True) as prober,
+    ):
         lines = [source for source, _ in pairs]
-        for (source, reference), (best, *_) in zip(
-            pairs, translator.translate_nbest(lines, n_best=1), strict=True
+        translations = [best for best, *_ in translator.translate_nbest(lines, n_best=1)]
+        for (source, reference), best, decoded in zip(
+            pairs, translations, prober.decoded(lines, translations), strict=True
         ):
-            decoded = Decoded(best.log_probs, best.finished, best.truncated, best.missing)
             forecast = checker.check(source, best.text, decoded).confidence
             if not best.log_probs:
                 continue
@@ -225,7 +228,8 @@ def translated(run: Path, pairs: Sequence[Pair], *, beam: int) -> list[Translate
 
 def measure_forecast(arguments: argparse.Namespace) -> Iterator[str]:
     """Tables of how good the forecasts are."""
-    lines = translated(arguments.run, read_pairs(arguments.pairs), beam=arguments.beam)
+    pairs = read_pairs(arguments.pairs)
+    lines = translated(arguments.run, pairs, beam=arguments.beam, thorough=arguments.thorough)
     chrf = [one.chrf for one in lines]
     forecasts = [one.forecast for one in lines]
     with_forecast = spearman(forecasts, chrf)
@@ -341,6 +345,9 @@ def measure_cost(arguments: argparse.Namespace) -> Iterator[str]:
         ways: dict[str, Callable[[Path], Spent]] = {
             "translate": lambda path: spent([*command, "--input", path]),
             "translate --check": lambda path: spent([*command, "--check", "--input", path]),
+            "with --thorough": lambda path: spent(
+                [*command, "--check", "--thorough", "--input", path]
+            ),
         }
         if arguments.before:
             ways["translate, version before"] = lambda path: spent(
@@ -441,6 +448,7 @@ def parser() -> argparse.ArgumentParser:
     one = command("forecast", measure_forecast, run=True)
     with_pairs(one)
     one.add_argument("--beam", type=int, default=4)
+    one.add_argument("--thorough", action="store_true", help="with samples and training pairs")
     with_examples(one, "file for forecast, chrF, mean log-probability and texts of each line")
     one = command("cost", measure_cost, run=True)
     one.add_argument("--input", type=Path, required=True)

@@ -61,9 +61,12 @@ ALIGNMENT = "alignment.json"
 # What the checks of translations know, and their lexicon (check.run_checks).
 CONFIDENCE = "confidence.json"
 LEXICON = "lexicon.tsv"
+# Training pairs that a thorough check compares with; an export has none.
+EXAMPLES = "examples.tsv"
 CHECKPOINTS = "checkpoints"
 # All files but the manifest and the lock.
-_FILES = (CONFIG, METRICS, SAMPLES, PAGE, ALIGNMENT, CONFIDENCE, LEXICON, *VOCABULARY_FILES)
+_OF_CHECKS = (CONFIDENCE, LEXICON, EXAMPLES)
+_FILES = (CONFIG, METRICS, SAMPLES, PAGE, ALIGNMENT, *_OF_CHECKS, *VOCABULARY_FILES)
 _LOCK = ".lock"
 
 _TRAIN_AGAIN = "restore the file from a copy, or train again with another --run"

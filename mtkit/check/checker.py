@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from mtkit.base.invisible import bounds_in
@@ -38,7 +39,7 @@ class Decoded:
         finished: False if it ended at the limit of its length.
         truncated: whether the end of the source was not translated.
         missing: terms of the glossary that it lacks.
-        of_samples: the features of samples beside it, if some were drawn.
+        of_samples: the features of samples and of training pairs, if samples were drawn.
         contrast: what the model says without a part of the source, if it was asked.
         covered: what `Checker.cover` gave for the pair, if it was asked before.
     """
@@ -74,7 +75,8 @@ class Checker:
 
     A run adds the rest: the coverage finds omissions and additions; the forecasts are for
     translations, and for those with samples; `alphabet` has the characters of the vocabulary, or
-    is empty if it has all; `fitted_to` names the checkpoint that the forecast was fitted to.
+    is empty if it has all; `fitted_to` names the checkpoint that the forecast was fitted to, and
+    `examples` the file of training pairs that the thorough forecast needs, if it needs one.
     """
 
     facts: PairFacts
@@ -84,6 +86,7 @@ class Checker:
     thorough: Forecast | None = None
     alphabet: frozenset[str] = frozenset()
     fitted_to: str = ""
+    examples: Path | None = None
 
     def check(self, source: str, translation: str, decoded: Decoded | None = None) -> Checked:
         """The findings for a pair, about characters as they were given, and its confidence."""

@@ -231,7 +231,7 @@ def _check_block(checker: Checker, block: Block, **wanted: Any) -> BlockReport:
 
 def _fit(run: Run, fit: Callable[[], object]) -> None:
     """Call `fit` for a run that can be fitted, and say what was written."""
-    from mtkit.run_folder import CONFIDENCE, LEXICON, Run
+    from mtkit.run_folder import CONFIDENCE, EXAMPLES, LEXICON, Run
 
     shared.refuse_parser(run)
     if not os.access(run.path, os.W_OK):
@@ -240,7 +240,7 @@ def _fit(run: Run, fit: Callable[[], object]) -> None:
     with Run.lock(run.path):
         if fit() is None:
             raise MtkitError(f"{run.path}: not fitted: too few pairs in the validation set")
-    log.info("wrote %s and %s", run.path / CONFIDENCE, run.path / LEXICON)
+    log.info("wrote %s, %s and %s", run.path / CONFIDENCE, LEXICON, EXAMPLES)
 
 
 def _checker(

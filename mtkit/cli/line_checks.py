@@ -49,8 +49,8 @@ below_option = checks_option(
 )
 thorough_option = checks_option(
     "--thorough",
-    help="Compute the confidence also from five samples of each line, so that it is more"
-    " exact, above all in other text than the run was trained on. Takes about as long again.",
+    help="Compute the confidence also from five samples of each line, and from training"
+    " pairs like it, so that it is more exact. Takes about as long again.",
 )
 # Of a command that translates.
 check_options = shared.together(

@@ -327,19 +327,25 @@ def mutual_chrf(texts: Sequence[str]) -> list[float]:
     pair, which takes about thirty times longer.
     """
     from sacrebleu.metrics.chrf import CHRF
-    from sacrebleu.metrics.helpers import extract_all_char_ngrams
 
     if len(texts) < 2:
         return [100.0] * len(texts)
     distinct = {text: row for row, text in enumerate(dict.fromkeys(texts))}
-    ngrams = [extract_all_char_ngrams(text, CHRF.CHAR_ORDER) for text in distinct]
+    letters = ["".join(text.split()) for text in distinct]
+    owners = np.repeat(np.arange(len(letters)), [len(text) for text in letters])
+    encoded = "".join(letters).encode("utf-32-le", "surrogatepass")
+    characters = np.frombuffer(encoded, np.uint32).astype(np.int64)
+    ngrams = np.zeros(len(characters) + 1, np.int64)
     # Sums over the n-gram orders that both texts have, of text i (rows) against text j.
     precision, recall, orders = np.zeros((3, len(distinct), len(distinct)))
-    for of_order in zip(*ngrams, strict=True):
-        columns = {ngram: column for column, ngram in enumerate(set().union(*of_order))}
-        counts = np.zeros((len(distinct), len(columns)), dtype=np.int32)
-        for row, counter in zip(counts, of_order, strict=True):
-            row[[columns[ngram] for ngram in counter]] = list(counter.values())
+    for last in range(CHRF.CHAR_ORDER):
+        # The n-gram from each character on: the number of the shorter one and its last character.
+        spelled = (ngrams[:-1] << 21) + characters[last:]
+        different, ngrams = np.unique(spelled, return_inverse=True)
+        inside = owners[: len(ngrams)] == owners[last:]
+        cells = (owners[: len(ngrams)] * len(different) + ngrams)[inside]
+        counts = np.bincount(cells, minlength=len(distinct) * len(different))
+        counts = counts.reshape(len(distinct), len(different)).astype(np.int32)
         lengths = counts.sum(1)
         matches = np.stack([np.minimum(row, counts).sum(1) for row in counts])
         precision += matches / np.maximum(lengths, 1)[:, None]

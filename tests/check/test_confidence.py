@@ -12,6 +12,7 @@ from mtkit.check.model.confidence import (
 )
 from mtkit.check.model.coverage import PairCoverage, SideCoverage
 from mtkit.check.model.prober import features_of_samples
+from mtkit.check.rules.marks import Text
 from mtkit.score import sentence_chrf
 from mtkit.translate import Translation
 
@@ -84,14 +85,14 @@ def test_the_features_of_samples_are_their_chrf_by_sacrebleu():
             Translation("a dog", log_probs=(-2.0, -3.0)),
         ],
     )
-    found = features_of_samples(text, samples)
+    found = features_of_samples(text, samples, Text(""), None)
     same, other = sentence_chrf([text] * 2, [text, "a dog"])
     (back,) = sentence_chrf(["a dog"], [text])
     assert found[0] == pytest.approx((same + other) / 2)
     # Of the first sample with the translation and the second one; of the second one with both.
     assert found[1] == pytest.approx(((same + other) / 2 + back) / 2)
     assert found[2] == -2.0
-    assert features_of_samples(text, []) == []
+    assert features_of_samples(text, [], Text(""), None) == []
 
 
 def test_what_is_outside_of_the_range_never_raises_a_forecast():
@@ -122,7 +123,11 @@ def _with_tenths(forecast: Forecast, tenths: list[tuple[float, float]]) -> Forec
     ("raw", "expected"),
     # Between two points, values are on the line that joins them. A point that is lower than the one
     # before it, such as (40, 38), gets that value. Outside, the correction is that of the end.
-    [(20, 35), (25, 37.5), (30, 40), (40, 40), (50, 65), (10, 25), (60, 75)],
+    # Then a tenth of the difference to the mean of the tenths, 44.5, is taken away.
+    [
+        (x, 44.5 + 0.9 * (y - 44.5))
+        for x, y in [(20, 35), (25, 37.5), (30, 40), (40, 40), (50, 65), (10, 25), (60, 75)]
+    ],
 )
 def test_forecasts_are_corrected_by_the_tenths_in_order(raw, expected):
     constant = {name: [0.0] * len(FEATURES) for name in ("means", "weights", "low", "high")}

@@ -90,7 +90,7 @@ def test_each_target_language_has_its_own_lexicon(tmp_path):
     save_lexicons(path, {"de": german, "el": greek})
     assert load_lexicon(path, "de") == german
     assert load_lexicon(path, "el") == greek
-    with pytest.raises(MtkitError, match=r"lexicon\.tsv: has no lexicon of fr; run mtkit check"):
+    with pytest.raises(MtkitError, match=r"lexicon\.tsv: has no rows of fr; run mtkit check"):
         load_lexicon(path, "fr")
 
 

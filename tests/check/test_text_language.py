@@ -22,7 +22,7 @@ def run(tmp_path):
     """A folder with what a run knows of pairs, and nothing else."""
     facts = PairFacts.learn(PAIRS, src_lang="en", tgt_lang="de")
     direction = DirectionChecks(facts=facts, coverage=None, forecast=None)
-    save_checks(tmp_path, {}, checkpoint="x", directions=[direction])
+    save_checks(tmp_path, {}, {}, checkpoint="x", directions=[direction])
     return tmp_path
 
 

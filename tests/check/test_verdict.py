@@ -42,8 +42,8 @@ def test_a_verdict_has_the_mean_and_the_lines_below_the_limit():
 
 @pytest.mark.parametrize(
     ("lines", "mean", "expected"),
-    # 1.5 deviations below 60, and of a text of n lines 2 / sqrt(n) more.
-    [(1, 24.9, True), (1, 25.1, False), (4, 34.9, True), (4, 35.1, False), (10_000, 44.7, True)],
+    # 1.5 deviations of 9 below 60, and of a text of n lines 2 / sqrt(n) more.
+    [(1, 28.4, True), (1, 28.6, False), (4, 37.4, True), (4, 37.6, False), (10_000, 46.2, True)],
 )
 def test_a_text_far_below_the_validation_set_is_of_another_kind(lines, mean, expected):
     verdict = Verdict(50, _forecast(), lines=lines, total=lines * mean)

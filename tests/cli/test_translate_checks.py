@@ -305,7 +305,7 @@ def test_a_run_is_fitted_to_pairs(place: Place, untrained: Run):
     outcome = place.mtkit("check", "a.txt", "b.txt", "--run", "mine", "--fit")
     assert outcome.status == 0
     assert outcome.out == ""
-    assert "wrote mine/confidence.json and mine/lexicon.tsv" in outcome.err
+    assert "wrote mine/confidence.json, lexicon.tsv and examples.tsv" in outcome.err
     assert "points on average; rank correlation with chrF " in outcome.err
     begin, *_, end, _ = (line for line in outcome.err.splitlines() if "step" not in line)
     assert begin == "mtkit: fitting the checks to the translations of 120 lines"

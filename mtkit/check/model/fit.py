@@ -16,8 +16,9 @@ from mtkit.base.errors import MtkitError
 from mtkit.base.files import NewerFormatError
 from mtkit.base.invisible import visible
 from mtkit.check.model.alignment_heads import tune_to_lexicon
-from mtkit.check.model.confidence import Forecast, features_of
+from mtkit.check.model.confidence import FEATURES, OF_SAMPLES, Forecast, features_of
 from mtkit.check.model.coverage import Coverage, CoverageSettings, delete_end, delete_part
+from mtkit.check.model.examples import Examples
 from mtkit.check.model.lexicon import Lexicon
 from mtkit.check.model.linear import Regression
 from mtkit.check.model.prober import contrasts_of, features_of_samples, sampler_of
@@ -48,6 +49,14 @@ class _Direction(NamedTuple):
     tgt_lang: str
     usual: Sequence[Pair]
     valid: Sequence[Pair]
+
+
+class _Forecasts(NamedTuple):
+    """Those of `DirectionChecks`."""
+
+    forecast: Forecast | None = None
+    thorough: Forecast | None = None
+    with_examples: Forecast | None = None
 
 
 def fit_run(
@@ -132,19 +141,22 @@ def _reported(by_direction: Iterable[Sequence[Pair]]) -> Iterator[None]:
 
 def _fit(
     run: Run,
-    train: Mapping[str, Iterable[Pair]],
+    train: Mapping[str, Sequence[Pair]],
     directions: Sequence[_Direction],
     *,
     device: str,
 ) -> RunChecks:
     """Fit all directions; `train` has the training pairs of each target language."""
     lexicons = {language: Lexicon.learn(pairs) for language, pairs in train.items()}
+    examples = {
+        language: Examples(_evenly(pairs, limits.MAX_EXAMPLES)) for language, pairs in train.items()
+    }
     fitted = []
     has_tags = bool(run.tokenizers().src.language_tags)
     checkpoint = ""
     for d in directions:
         facts = PairFacts.learn(d.usual, src_lang=d.src_lang, tgt_lang=d.tgt_lang)
-        coverage = forecast = thorough = None
+        coverage, forecasts = None, _Forecasts()
         lexicon = lexicons[d.tgt_lang]
         if len(d.valid) >= limits.MIN_FITTED:
             src_lang, tgt_lang = (d.src_lang, d.tgt_lang) if has_tags else (None, None)
@@ -159,16 +171,17 @@ def _fit(
                 with sampler_of(translator) as sampler:
                     samples = sampler.draw(sources)
                 tune_to_lexicon(run, translator, lexicon, d.valid)
-                forecast, thorough = _fit_forecasts(
-                    translations, samples, lexicon, coverage, d.valid
+                forecasts = _fit_forecasts(
+                    translations,
+                    samples,
+                    Coverage(lexicon, coverage),
+                    examples[d.tgt_lang],
+                    d.valid,
                 )
-        checks = DirectionChecks(
-            facts=facts, coverage=coverage, forecast=forecast, thorough=thorough
-        )
-        fitted.append(checks)
-        if forecast is not None:
-            _report(d, forecast, several=len(directions) > 1)
-    return save_checks(run.path, lexicons, checkpoint=checkpoint, directions=fitted)
+        fitted.append(DirectionChecks(facts=facts, coverage=coverage, **forecasts._asdict()))
+        if forecasts.forecast is not None:
+            _report(d, forecasts.forecast, several=len(directions) > 1)
+    return save_checks(run.path, lexicons, examples, checkpoint=checkpoint, directions=fitted)
 
 
 def _fit_contrast(
@@ -211,13 +224,12 @@ def _shortened_pairs(pairs: Sequence[Pair]) -> Iterator[tuple[Text, Text, bool]]
 def _fit_forecasts(
     results: Sequence[Translation],
     samples: Sequence[Sequence[Translation]],
-    lexicon: Lexicon,
-    settings: CoverageSettings,
+    coverage: Coverage,
+    examples: Examples,
     valid: Sequence[Pair],
-) -> tuple[Forecast | None, Forecast | None]:
-    """The forecast of translations alone, and with samples; None if all are equally bad."""
+) -> _Forecasts:
+    """The forecasts; none if all translations are equally bad."""
     sources, references = map(list, zip(*valid, strict=True))
-    coverage = Coverage(lexicon, settings)
     # A blank line has no log-probabilities.
     used = [i for i, result in enumerate(results) if result.log_probs]
     features = [
@@ -227,10 +239,13 @@ def _fit_forecasts(
     chrf = sentence_chrf([results[i].text for i in used], [references[i] for i in used])
     if len(used) < limits.MIN_FITTED or max(chrf) - min(chrf) < limits.MIN_CHRF_DIFFERENCE:
         log.info("confidence: not fitted, because all translations have nearly the same chrF")
-        return None, None
-    of_samples = [features_of_samples(results[i].text, samples[i]) for i in used]
-    both = [[*own, *more] for own, more in zip(features, of_samples, strict=True)]
-    return Forecast.fit(features, chrf), Forecast.fit(both, chrf)
+        return _Forecasts()
+    all_features = [
+        [*own, *features_of_samples(results[i].text, samples[i], Text(sources[i]), examples)]
+        for i, own in zip(used, features, strict=True)
+    ]
+    counts = len(FEATURES), len(FEATURES + OF_SAMPLES), None
+    return _Forecasts(*(Forecast.fit([row[:n] for row in all_features], chrf) for n in counts))
 
 
 def _translated(translator: Translator, sources: list[str]) -> list[Translation]:

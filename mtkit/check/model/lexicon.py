@@ -99,11 +99,7 @@ class Lexicon:
 
 def save_lexicons(path: Path, lexicons: Mapping[str, Lexicon]) -> None:
     """Write lexicons into one file; if there are several, a row names the language of each."""
-    rows: list[str] = []
-    for language, lexicon in lexicons.items():
-        rows += [f"{language}\n"] if len(lexicons) > 1 else []
-        rows += lexicon.rows()
-    write_whole(path, rows)
+    save_rows(path, {language: lexicon.rows() for language, lexicon in lexicons.items()})
 
 
 def load_lexicon(path: Path, language: str) -> Lexicon:
@@ -111,6 +107,24 @@ def load_lexicon(path: Path, language: str) -> Lexicon:
 
     Raises:
         MtkitError: if the file cannot be read, or has lexicons of other languages only.
+    """
+    return Lexicon.of_rows(load_rows(path, language))
+
+
+def save_rows(path: Path, by_language: Mapping[str, Iterable[str]]) -> None:
+    """Write rows with tabs into one file; with several languages, a row names that of the next."""
+    rows: list[str] = []
+    for language, rows_of_it in by_language.items():
+        rows += [f"{language}\n"] if len(by_language) > 1 else []
+        rows += rows_of_it
+    write_whole(path, rows)
+
+
+def load_rows(path: Path, language: str) -> list[str]:
+    """The rows of a language, or of the only one, of a file that was not changed.
+
+    Raises:
+        MtkitError: if the file cannot be read, or has rows of other languages only.
     """
     rows: list[str] = []
     is_included = is_mine = True
@@ -122,8 +136,8 @@ def load_lexicon(path: Path, language: str) -> Lexicon:
             elif is_mine:
                 rows.append(row)
     if not is_included:
-        raise MtkitError(f"{path}: has no lexicon of {language}; run mtkit check --fit")
-    return Lexicon.of_rows(rows)
+        raise MtkitError(f"{path}: has no rows of {language}; run mtkit check --fit")
+    return rows
 
 
 class _KeyLines:

@@ -7,8 +7,10 @@ from contextlib import AbstractContextManager, ExitStack
 
 from mtkit.check.checker import Checker, Covered, Decoded
 from mtkit.check.model.coverage import Contrast
+from mtkit.check.model.examples import Examples
 from mtkit.check.rules import limits
 from mtkit.check.rules.facts import missing_mark
+from mtkit.check.rules.marks import Text
 from mtkit.score import mutual_chrf
 from mtkit.translate import ForcedDecoder, Sampler, Translation, Translator
 
@@ -27,8 +29,10 @@ class Prober(AbstractContextManager["Prober"]):
         self, translator: Translator, checker: Checker, *, with_samples: bool, of_own: bool
     ) -> None:
         self._checker, self._stack = checker, ExitStack()
-        self._sampler = self._forced = None
+        self._sampler = self._forced = self._examples = None
         if with_samples:
+            if checker.examples is not None:
+                self._examples = Examples.load(checker.examples, checker.facts.tgt_lang)
             self._sampler = self._stack.enter_context(sampler_of(translator))
         # Both were fitted to a run, and an ensemble has no forecast.
         has_contrast = checker.coverage and checker.coverage.has_contrast and checker.forecast
@@ -54,7 +58,11 @@ class Prober(AbstractContextManager["Prober"]):
             known = [_without_eos(translations[i]) for i in near]
             for i, contrast in zip(near, contrasts_of(self._forced, asked, known), strict=True):
                 contrasts[i] = contrast
-        of_lines = zip(translations, samples, contrasts, covered, strict=True)
+        of_samples = [
+            features_of_samples(translation.text, drawn, pair.src, self._examples)
+            for translation, drawn, pair in zip(translations, samples, covered, strict=True)
+        ]
+        of_lines = zip(translations, of_samples, contrasts, covered, strict=True)
         return [decoded_of(*of_line) for of_line in of_lines]
 
 
@@ -124,18 +132,19 @@ def _contrast(whole: Sequence[float], part: Sequence[float]) -> Contrast:
 
 def decoded_of(
     best: Translation,
-    samples: Sequence[Translation] = (),
+    of_samples: Sequence[float] = (),
     contrast: Contrast | None = None,
     covered: Covered | None = None,
 ) -> Decoded:
-    """What the checks use of a translation, of samples beside it, and of its contrast."""
-    of_samples = features_of_samples(best.text, samples)
+    """What the checks use of a translation, and what else a model was asked of it."""
     of_search = best.log_probs, best.finished, best.truncated, best.missing
     return Decoded(*of_search, of_samples, contrast, covered)
 
 
-def features_of_samples(translation: str, samples: Sequence[Translation]) -> list[float]:
-    """The features of `OF_SAMPLES`, of a translation and its samples; none without samples."""
+def features_of_samples(
+    translation: str, samples: Sequence[Translation], source: Text, examples: Examples | None
+) -> list[float]:
+    """The features of `OF_SAMPLES` and, with examples, `OF_EXAMPLES`; none without samples."""
     if not samples:
         return []
     log_probs = [value for sample in samples for value in sample.log_probs]
@@ -144,4 +153,5 @@ def features_of_samples(translation: str, samples: Sequence[Translation]) -> lis
         first,
         sum(others) / len(others),
         sum(log_probs) / max(1, len(log_probs)),
+        *([] if examples is None else [examples.likeness(source, translation)]),
     ]

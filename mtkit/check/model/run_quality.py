@@ -1,6 +1,7 @@
 """What a run knows about its languages and its own translations: `confidence.json`.
 
-It is written when training ends, and by `mtkit check --fit`. Beside it lies the lexicon.
+It is written when training ends, and by `mtkit check --fit`. Beside it lie the lexicon and
+training pairs.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from mtkit.base.files import Record, read_record, sha256_of, write_record
 from mtkit.check.checker import Checker
 from mtkit.check.model.confidence import Forecast
 from mtkit.check.model.coverage import Coverage, CoverageSettings
-from mtkit.check.model.lexicon import Lexicon, load_lexicon, save_lexicons
+from mtkit.check.model.examples import Examples
+from mtkit.check.model.lexicon import Lexicon, load_lexicon, save_lexicons, save_rows
 from mtkit.check.rules.facts import PairFacts
-from mtkit.run_folder import CONFIDENCE, LEXICON, Run
+from mtkit.run_folder import CONFIDENCE, EXAMPLES, LEXICON, Run
 from mtkit.translate import known_code
 
 log = logging.getLogger(__name__)
@@ -28,13 +30,15 @@ _ADVICE = "run mtkit check --fit again, or delete it"
 class DirectionChecks(Record):
     """What is known of a direction; coverage and forecast are None if there were too few pairs.
 
-    `thorough` forecasts translations with samples beside them; None in older files too.
+    `thorough` forecasts translations with samples beside them, and `with_examples` with training
+    pairs too; both are None in older files.
     """
 
     facts: PairFacts
     coverage: CoverageSettings | None
     forecast: Forecast | None
     thorough: Forecast | None = None
+    with_examples: Forecast | None = None
 
     @property
     def languages(self) -> tuple[str, str]:
@@ -45,11 +49,12 @@ class DirectionChecks(Record):
 class RunChecks(Record):
     """The content of `confidence.json`.
 
-    It names the checkpoint that it was fitted to, and has the checksum of the lexicon.
+    It names the checkpoint that it was fitted to, and has the checksums of the files beside it.
     """
 
     checkpoint: str
     lexicon: str
+    examples: str = ""
     directions: list[DirectionChecks]
 
     @classmethod
@@ -64,6 +69,8 @@ class RunChecks(Record):
 
     def copy_files(self, source: Path, target: Path, *, checkpoint: str) -> None:
         """Write them into another run folder, with a checkpoint of the same weights.
+
+        The training pairs stay where they are, because a copy may be given to others.
 
         Raises:
             MtkitError: if the lexicon is missing or was changed.
@@ -86,17 +93,13 @@ class RunChecks(Record):
         Raises:
             MtkitError: if it is missing or was changed.
         """
-        path = run / LEXICON
-        if not path.is_file() or sha256_of(path) != self.lexicon:
-            raise MtkitError(
-                f"{path}: is missing, or was changed since it was written; run mtkit check --fit"
-            )
+        _check_file(run / LEXICON, self.lexicon)
 
-    def checker(self, run: Run, direction: DirectionChecks) -> Checker:
+    def checker(self, run: Run, direction: DirectionChecks, *, thorough: bool = False) -> Checker:
         """The checker of one of the directions.
 
         Raises:
-            MtkitError: if the lexicon is missing or was changed.
+            MtkitError: if the lexicon is missing, or if it or the training pairs were changed.
         """
         alphabet = run.tokenizers().src.characters
         coverage = None
@@ -104,29 +107,49 @@ class RunChecks(Record):
             self.check_lexicon(run.path)
             lexicon = load_lexicon(run.path / LEXICON, direction.facts.tgt_lang)
             coverage = Coverage(lexicon, direction.coverage)
+        examples, forecast = run.path / EXAMPLES, direction.thorough
+        has_examples = thorough and direction.with_examples is not None and examples.exists()
+        if has_examples:
+            _check_file(examples, self.examples)
+            forecast = direction.with_examples
+        elif thorough:
+            log.info("no training pairs are compared with: %s is missing", examples)
         return Checker(
             direction.facts,
             coverage=coverage,
             forecast=direction.forecast,
-            thorough=direction.thorough,
+            thorough=forecast,
             alphabet=alphabet,
             fitted_to=self.checkpoint,
+            examples=examples if has_examples else None,
+        )
+
+
+def _check_file(path: Path, checksum: str) -> None:
+    if not path.is_file() or sha256_of(path) != checksum:
+        raise MtkitError(
+            f"{path}: is missing, or was changed since it was written; run mtkit check --fit"
         )
 
 
 def save_checks(
     run: Path,
     lexicons: Mapping[str, Lexicon],
+    examples: Mapping[str, Examples],
     *,
     checkpoint: str,
     directions: list[DirectionChecks],
 ) -> RunChecks:
-    """Write both files into a run folder, first the lexicon of each target language."""
+    """Write the files into a run folder: first the words and pairs of each target language."""
     # Files that do not belong together are refused, so this one goes first and is written last.
     (run / CONFIDENCE).unlink(missing_ok=True)
     save_lexicons(run / LEXICON, lexicons)
+    save_rows(run / EXAMPLES, {language: pairs.rows() for language, pairs in examples.items()})
     checks = RunChecks(
-        checkpoint=checkpoint, lexicon=sha256_of(run / LEXICON), directions=directions
+        checkpoint=checkpoint,
+        lexicon=sha256_of(run / LEXICON),
+        examples=sha256_of(run / EXAMPLES),
+        directions=directions,
     )
     write_record(run / CONFIDENCE, checks)
     return checks
@@ -183,4 +206,4 @@ def load_checker(
             f"{run.path}: has no confidence fitted with samples, which --thorough needs; fit it "
             f"again: {fit_command(run, src_lang, tgt_lang)}"
         )
-    return checks.checker(run, direction)
+    return checks.checker(run, direction, thorough=thorough)
