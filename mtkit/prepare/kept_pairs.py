@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 Pair = tuple[str, str]
 PairNumbers = npt.NDArray[np.int64]
+# Gives reasons to drop pairs of a block, and the numbers of these pairs, from 0.
+Finder = Callable[[PairBlock], list[tuple[str, PairNumbers]]]
 
 
 def check_kept_pairs(
@@ -61,35 +63,28 @@ def check_kept_pairs(
     return counts
 
 
-def marked_pairs(
-    blocks: Callable[[], Iterator[PairBlock]],
-    corpus: Corpus,
-    kinds: Collection[str],
-    *,
-    kept: Sequence[int],
-    workers: int,
-) -> Iterator[PairNumbers]:
-    """The numbers of the kept pairs, from 0, that have a finding of these kinds, block by block.
+def finder_of_kinds(
+    blocks: Iterator[PairBlock], corpus: Corpus, kinds: Collection[str], *, kept: Sequence[int]
+) -> Finder:
+    """Finds the kept pairs of a block with findings of these kinds, in any process.
 
-    `blocks` and `kept` are as for `check_kept_pairs`.
+    The other arguments are as for `check_kept_pairs`.
     """
-    checkers = _checkers(blocks(), corpus, kept)
+    checkers = _checkers(blocks, corpus, kept)
     for sentence in _silences(checkers):
         log.info("%s", sentence)
-    find = partial(_marked, checkers, frozenset(kinds))
-    for _, numbers in ordered_map(find, blocks(), workers=workers):
-        yield numbers
+    return partial(_marked, checkers, frozenset(kinds))
 
 
-def _marked(checkers: Sequence[Checker], kinds: frozenset[str], block: PairBlock) -> PairNumbers:
-    """The numbers of the marked pairs of a block, in any process."""
+def _marked(
+    checkers: Sequence[Checker], kinds: frozenset[str], block: PairBlock
+) -> list[tuple[str, PairNumbers]]:
     check, indices = checkers[block.direction].check, block.kept
     is_marked = [
         any(finding.kind in kinds for finding in check(*pair).findings)
         for pair in _pairs(block, indices.tolist())
     ]
-    numbers: PairNumbers = block.start + indices[np.array(is_marked, bool)].astype(np.int64)
-    return numbers
+    return [("finding", block.start + indices[np.array(is_marked, bool)])]
 
 
 def _checkers(blocks: Iterator[PairBlock], corpus: Corpus, kept: Sequence[int]) -> list[Checker]:

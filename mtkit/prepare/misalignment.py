@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mtkit.base.text import UNSPACED
-from mtkit.prepare.filters import PairRecords, reason_code
+from mtkit.prepare.filters import KEPT, PairRecords
 
 
 @dataclass(frozen=True)
@@ -78,16 +78,15 @@ _MIN_CORRELATION, _MIN_DEVIATION = 0.3, 0.15
 def find_unrelated(records: PairRecords, start: int, end: int) -> list[int]:
     """The first pairs of the blocks of `BLOCK_PAIRS` whose lengths have nothing in common.
 
-    Pairs that were found to be misaligned, and those with an empty side, do not count. The pairs of
-    the source are those from `start` to before `end`.
+    Only kept pairs count. The pairs of the source are those from `start` to before `end`.
     """
     unrelated = []
     for first in range(start, end - BLOCK_PAIRS + 1, BLOCK_PAIRS):
         sides = np.stack(
             [records.read(name, first, BLOCK_PAIRS) for name in ("src_chars", "tgt_chars")]
         )
-        is_known = records.read("codes", first, BLOCK_PAIRS) == reason_code("misaligned")
-        lengths = np.log(sides[:, (sides > 0).all(axis=0) & ~is_known] + 8.0)
+        is_kept = records.read("codes", first, BLOCK_PAIRS) == KEPT
+        lengths = np.log(sides[:, is_kept] + 8.0)
         if lengths.shape[1] < BLOCK_PAIRS // 2 or lengths.std(axis=1).min() < _MIN_DEVIATION:
             continue
         if np.corrcoef(lengths)[0, 1] < _MIN_CORRELATION:

@@ -11,7 +11,7 @@ import operator
 import os
 import zlib
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -25,7 +25,7 @@ from mtkit.base.text import encoding_fault
 from mtkit.base.words import WordCounts, count_words
 from mtkit.prepare import blocks, filters, held_out, results
 from mtkit.prepare.corpus import Corpus
-from mtkit.prepare.kept_pairs import check_kept_pairs, marked_pairs
+from mtkit.prepare.kept_pairs import Finder, PairNumbers, check_kept_pairs, finder_of_kinds
 from mtkit.prepare.misalignment import (
     BLOCK_PAIRS,
     WORD_PAIRS,
@@ -37,7 +37,7 @@ from mtkit.prepare.misalignment import (
 from mtkit.prepare.noise import Noise
 from mtkit.prepare.source import INVISIBLE, Block, Source, repaired
 from mtkit.prepare.source_languages import LanguageCheck, findings
-from mtkit.prepare.text_faults import faulty_pairs
+from mtkit.prepare.text_faults import FaultCounts, faulty_pairs
 from mtkit.prepare.tokenizer_from import ExistingVocabularies, settings_of
 from mtkit.prepare.treebank import Linearisation
 from mtkit.prepare.vocabularies import DirectionWords, language_odds, learn_vocabularies
@@ -110,8 +110,9 @@ class Passes:
                 self.existing.refuse_unseen(*words, where=direction.valid.name)
         check = self._check()
         # Warned of before hours of work.
-        warnings = findings(self.corpus, check, self._sets, self.config) + check.unrelated
-        warnings += held_out.warnings_about(check.in_training, self._sets, held_out.IN_TRAINING)
+        warnings = check.warnings + held_out.warnings_about(
+            check.in_training, self._sets, held_out.IN_TRAINING
+        )
         for warning in warnings:
             log.warning("%s", warning)
         vocabularies, odds = self._learn(check)
@@ -233,55 +234,45 @@ class Passes:
         self._refuse_changed("train")
         if not len(records):
             raise MtkitError(f"{_empty(self.corpus.train[0])}; training needs some")
-        check.languages, check.faults = languages.found(), languages.faults()
-        start = 0
-        sources = zip(self.corpus.labels, self.corpus.train, check.pairs, strict=True)
-        for label, source, count in sources:
-            segments = []
-            if self.config.drop_misaligned:
-                segments = find_misaligned(records, start, start + count)
+        check.languages, faults = languages.found(), languages.faults()
+        starts = np.cumsum([0, *check.pairs]).tolist()
+        sources = list(zip(self.corpus.labels, self.corpus.train, starts, starts[1:], strict=False))
+        for label, source, start, end in sources if self.config.drop_misaligned else ():
+            segments = find_misaligned(records, start, end)
             for segment in _without_right(segments, source, start):
                 records.drop("misaligned", np.arange(segment.start, segment.end))
                 first, last = segment.start - start + 1, segment.end - start
                 check.misaligned.append([one_line(label), first, last, segment.offset])
-            check.unrelated += _unrelated(records, label, start, count)
-            start += count
         with _bar("looking for repeats", total=len(records)) as bar:
             filters.find_repeats(records, self.config, advance=bar.update)
-        if self.config.drop_findings:
-            self._drop_findings(check)
-        self._drop_faults(check)
+        self._drop_marked(check, faults)
+        check.warnings = findings(self.corpus, check.languages, faults, self._sets, self.config)
+        for label, _, start, end in sources:
+            check.warnings += _unrelated(records, label, start, end)
         check.in_training = held_out.count_in_training(records, self._sets)
         results.write_stage(saved, check)
         return check
 
-    def _drop_findings(self, check: results.CheckResult) -> None:
-        ends = list(itertools.accumulate(check.pairs))
-        codes = (
-            self._records.read("codes", end - count, count)
-            for end, count in zip(ends, check.pairs, strict=True)
-        )
-        with _bar("looking for findings", total=ends[-1]) as bar:
-            for numbers in marked_pairs(
-                functools.partial(self._blocks, check),
-                self.corpus,
-                self.config.drop_findings,
-                kept=[int((of_source == filters.KEPT).sum()) for of_source in codes],
-                workers=self.workers,
-            ):
-                self._records.drop("finding", numbers)
-                bar.update(min(BLOCK, ends[-1] - bar.n))
-
-    def _drop_faults(self, check: results.CheckResult) -> None:
-        is_faulty = [bool(sample.dropped(self.config)) for sample in check.faults]
-        if not any(is_faulty):
+    def _drop_marked(self, check: results.CheckResult, faults: Sequence[FaultCounts]) -> None:
+        """Drop pairs with the faults that samples have, or with the findings of `drop_findings`."""
+        finders: list[Finder] = []
+        if any(sample.dropped(self.config) for sample in faults):
+            finders.append(functools.partial(faulty_pairs, faults, self.config))
+        if self.config.drop_findings:
+            ends = itertools.accumulate(check.pairs)
+            codes = (
+                self._records.read("codes", end - count, count)
+                for end, count in zip(ends, check.pairs, strict=True)
+            )
+            kept = [int((of_source == filters.KEPT).sum()) for of_source in codes]
+            kinds = self.config.drop_findings
+            finders.append(finder_of_kinds(self._blocks(check), self.corpus, kinds, kept=kept))
+        if not finders:
             return
-        some = (block for block in self._blocks(check) if is_faulty[block.source])
-        languages = self.corpus.language_pairs
-        function = functools.partial(faulty_pairs, check.faults, self.config, languages)
-        with _bar("looking for wrong languages") as bar:
-            for block, faulty in ordered_map(function, some, workers=self.workers):
-                for reason, numbers in faulty:
+        find = functools.partial(_found, finders)
+        with _bar("looking for findings", total=len(self._records)) as bar:
+            for block, found in ordered_map(find, self._blocks(check), workers=self.workers):
+                for reason, numbers in found:
                     self._records.drop(reason, numbers)
                 bar.update(len(block))
 
@@ -539,6 +530,10 @@ class Passes:
                 raise _changed(source)
 
 
+def _found(finders: Sequence[Finder], block: blocks.PairBlock) -> list[tuple[str, PairNumbers]]:
+    return [found for finder in finders for found in finder(block)]
+
+
 def _encoded(
     encoder: blocks.BlockEncoder, grams: list[held_out.Grams] | None, block: blocks.PairBlock
 ) -> tuple[blocks.EncodedBlock, list[held_out.NearDuplicate]]:
@@ -568,10 +563,10 @@ def _read_again(source: Source) -> Generator[Block, None, None]:
         raise _changed(source, f" ({error})") from error
 
 
-def _unrelated(records: filters.PairRecords, label: str, start: int, count: int) -> list[str]:
+def _unrelated(records: filters.PairRecords, label: str, start: int, end: int) -> list[str]:
     """What is said of a source with pairs whose lengths have nothing in common; or nothing."""
-    unrelated = find_unrelated(records, start, start + count)
-    blocks = count // BLOCK_PAIRS
+    unrelated = find_unrelated(records, start, end)
+    blocks = (end - start) // BLOCK_PAIRS
     if len(unrelated) <= _MAX_UNRELATED * blocks:
         return []
     first, last = unrelated[0] - start + 1, unrelated[0] - start + BLOCK_PAIRS

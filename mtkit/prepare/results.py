@@ -17,7 +17,6 @@ from mtkit.base.language_id import LanguageCounts
 from mtkit.base.sentences import LONG_ENOUGH, LineFacts, split
 from mtkit.check import Counts
 from mtkit.prepare.source import Block
-from mtkit.prepare.text_faults import FaultCounts
 
 log = logging.getLogger(__name__)
 
@@ -100,8 +99,8 @@ class CheckResult:
         blocks: checksums of the blocks, to detect a source that changes later.
         overlap: numbers of pairs as in `Report`, in that order.
         fixed, misaligned, in_training: as in `Report`.
-        unrelated: sentences about sources with pairs whose lengths have nothing in common.
-        languages, faults: from `LanguageCheck`.
+        languages: from `LanguageCheck`.
+        warnings: the first ones of `Report`.
     """
 
     pairs: list[int]
@@ -110,9 +109,8 @@ class CheckResult:
     fixed: list[dict[str, int]] = field(default_factory=list)
     overlap: list[int] = field(default_factory=lambda: [0, 0, 0])
     misaligned: list[list[Any]] = field(default_factory=list)
-    unrelated: list[str] = field(default_factory=list)
     languages: list[LanguageCounts] = field(default_factory=list)
-    faults: list[FaultCounts] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     in_training: dict[str, int] = field(default_factory=dict)
 
 

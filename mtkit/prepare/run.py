@@ -51,7 +51,7 @@ from mtkit.tokenizer import SENTENCEPIECE_VERSION
 log = logging.getLogger(__name__)
 
 # The format of the records for a run that resumes; change the number when they change.
-_RECORDS_FORMAT = 14
+_RECORDS_FORMAT = 15
 # Subwords of the sentences of the Wall Street Journal (Section 6.3).
 WSJ_VOCABULARY = 16_000
 

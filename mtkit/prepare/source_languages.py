@@ -15,7 +15,6 @@ from mtkit.prepare.blocks import PairBlock, decoded
 from mtkit.prepare.corpus import Corpus
 from mtkit.prepare.filters import KEPT, PairChecks
 from mtkit.prepare.held_out import HeldOut
-from mtkit.prepare.results import CheckResult
 from mtkit.prepare.text_faults import MAX_DROPPED_SHARE, FaultCounts
 from mtkit.prepare_config import PrepareConfig
 
@@ -107,30 +106,33 @@ class LanguageCheck:
 
 
 def findings(
-    corpus: Corpus, check: CheckResult, held_out: Sequence[HeldOut], config: PrepareConfig
+    corpus: Corpus,
+    languages: Sequence[LanguageCounts],
+    faults: Sequence[FaultCounts],
+    held_out: Sequence[HeldOut],
+    config: PrepareConfig,
 ) -> list[str]:
-    """A sentence for each source, of training or held out, and each kind of fault of its text."""
-    checked = [
-        (*of_source, of_source[1].dropped(config))
-        for of_source in zip(
-            check.languages, check.faults, corpus.labels, _given(corpus), strict=True
-        )
-    ]
+    """A sentence for each source, of training or held out, and each kind of fault of its text.
+
+    `languages` and `faults` are those of the training sources, from `LanguageCheck`.
+    """
+    of_sources = zip(languages, faults, corpus.labels, _given(corpus), strict=True)
+    checked = [(*of_source, of_source[1].dropped(config)) for of_source in of_sources]
     # Where no training text can be checked, `LanguageCheck.found` says so.
-    sets_of = held_out if any(check.languages) else ()
+    sets_of = held_out if any(languages) else ()
     for direction, sets in zip(corpus.directions, sets_of, strict=False):
         given = direction.src_lang, direction.tgt_lang
         for split, source in direction.held_out.items():
             sides = [side[:: len(side) // _MAX_HELD_OUT + 1] for side in decoded(sets[split])]
-            faults = FaultCounts.of(zip(*sides, strict=True), given)
+            of_set = FaultCounts.of(list(zip(*sides, strict=True)), given)
             counts = language_id.counted_languages(sides, given)
-            checked.append((counts, faults, source.label, given, []))
+            checked.append((counts, of_set, source.label, given, []))
     sentences = []
-    for counts, faults, label, given, dropped in checked:
-        wrong = {kind: faults.sentence(kind, is_dropped=kind in dropped) for kind in faults.seen}
+    for counts, seen, label, given, dropped in checked:
+        wrong = {kind: seen.sentence(kind, is_dropped=kind in dropped) for kind in seen.seen}
         samples = language_id.other_languages(counts, *given)
         # A sample that is half swapped looks like one language, so there the pairs are counted.
-        if samples and not 0 < faults.share("language") <= 1 - MAX_DROPPED_SHARE:
+        if samples and not 0 < seen.share("language") <= 1 - MAX_DROPPED_SHARE:
             wrong["language"] = samples
         sentences += [f"{one_line(label)}: {sentence}" for sentence in wrong.values()]
     return sentences

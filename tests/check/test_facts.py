@@ -80,6 +80,20 @@ def test_a_tenth_of_wrong_pairs_hides_no_others():
     )
 
 
+@pytest.mark.parametrize("every", [2, 3, 10])
+@pytest.mark.parametrize("kind", ["source", "target", "swapped"])
+def test_a_side_in_another_language_is_found_however_many_pairs_have_one(every, kind):
+    sample = [pair for pair in pairs(900) if len(pair[1].split()) > 5]
+    for index in range(0, len(sample), every):
+        src, tgt = sample[index]
+        french = FRENCH.replace("hier", ("hier", "demain", "toujours")[index % 3])
+        sample[index] = {"source": (french, tgt), "target": (src, french)}.get(kind, (tgt, src))
+    facts = PairFacts.learn(sample, src_lang="en", tgt_lang="de")
+    kinds = [{one.kind for one in findings(*pair, facts)} for pair in sample]
+    marked = [index for index, of_pair in enumerate(kinds) if "language" in of_pair]
+    assert marked == list(range(0, len(sample), every))
+
+
 def test_the_usual_length_is_that_of_the_corpus():
     # Each target is exactly twice as long as its source, counted with the padding of four.
     sample = [("a" * n, "b" * (2 * n + 4)) for n in range(20, 120)] * 5

@@ -230,29 +230,24 @@ def _lengths(sample: Sequence[tuple[str, str]]) -> list[LengthFacts]:
     return lengths
 
 
-def _foreign_words(targets: Sequence[str], facts: PairFacts) -> set[str]:
-    """Words that are mostly in targets of another language than they should be."""
-    own: Counter[str] = Counter()
-    foreign: Counter[str] = Counter()
-    for target in targets[:: -(-len(targets) // limits.MAX_IDENTIFIED)]:
-        words = marks.words_of(target, facts.tgt_lang)
-        is_foreign = len(target) > limits.MIN_LETTERS and other_language(target, facts.tgt_lang)
+def _own_words(texts: Sequence[str], language: str) -> list[list[str]]:
+    """The words of each text; of one that is in another language, none."""
+    of_texts = [marks.words_of(text, language) for text in texts]
+    own, foreign = Counter[str](), Counter[str]()
+    some = slice(None, None, -(-len(texts) // limits.MAX_IDENTIFIED))
+    for text, words in zip(texts[some], of_texts[some], strict=True):
+        is_foreign = len(text) > limits.MIN_LETTERS and other_language(text, language)
         (foreign if is_foreign else own).update(words)
-    return {word for word, count in foreign.items() if count > own[word]}
+    other = {word for word, count in foreign.items() if count > own[word]}
+    return [
+        [] if 2 * sum(map(other.__contains__, words)) > len(words) else words for words in of_texts
+    ]
 
 
 def _usual_words(sample: Sequence[tuple[str, str]], facts: PairFacts) -> dict[str, object]:
-    foreign = _foreign_words([target for _, target in sample], facts)
-    counts: tuple[Counter[str], Counter[str]] = Counter(), Counter()
-    last: Counter[str] = Counter()
-    for source, target in sample:
-        counts[0].update(marks.words_of(source, facts.src_lang))
-        words = marks.words_of(target, facts.tgt_lang)
-        if 2 * sum(map(foreign.__contains__, words)) > len(words):
-            continue
-        counts[1].update(words)
-        if words:
-            last[words[-1]] += 1
+    sides = list(map(_own_words, zip(*sample, strict=True), (facts.src_lang, facts.tgt_lang)))
+    counts = [Counter(itertools.chain.from_iterable(words)) for words in sides]
+    last = Counter(words[-1] for words in sides[1] if words)
     totals = [max(1, count.total()) for count in counts]
     usual: list[list[str]] = []
     for side in (0, 1):
@@ -272,11 +267,7 @@ def _usual_words(sample: Sequence[tuple[str, str]], facts: PairFacts) -> dict[st
         and last[word] <= limits.MAX_LAST_SHARE * counts[1][word]
     ]
     known = frozenset(usual[1])
-    shares = [
-        sum(map(known.__contains__, words)) / len(words)
-        for _, target in sample
-        if (words := marks.words_of(target, facts.tgt_lang))
-    ]
+    shares = [sum(map(known.__contains__, words)) / len(words) for words in sides[1] if words]
     return {
         "src_words": usual[0],
         "tgt_words": usual[1],

@@ -6,9 +6,10 @@ only for the others it looks closely.
 
 from __future__ import annotations
 
+import itertools
 import operator
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -51,7 +52,8 @@ def findings(src: Text, tgt: Text, facts: PairFacts, *, knows_words: bool = Fals
     if not copied:
         if src.raw != tgt.raw:
             result += _script(src, tgt, facts)
-        if not knows_words:
+        # By single lines alone, one in 400 good pairs would be marked.
+        if facts.usual_share and not knows_words:
             result += _language(src, tgt, facts)
     result += _damage(src, tgt)
     result += _labels(src, tgt, facts) if facts.labels else ()
@@ -214,53 +216,34 @@ def _half_copied(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
                 return
 
 
-def _language(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
+def in_other_languages(src: Text, tgt: Text, facts: PairFacts) -> Iterator[tuple[str, str, float]]:
+    """The sides in another language: `target` or `source`, the language, the share of usual words.
+
+    Sides with enough of the usual words are not identified; if none are known, both sides are.
+    """
     sides = (
-        ("", tgt, facts.usual_targets, set(src.words) - facts.source_only),
-        ("the source ", src, facts.source_only, set(tgt.words) - facts.target_only),
+        ("target", tgt, facts.usual_targets, set(src.words) - facts.source_only),
+        ("source", src, facts.source_only, set(tgt.words) - facts.target_only),
     )
     limit = limits.MIN_USUAL_SHARE * facts.usual_share
     for side, text, usual, names in sides:
-        if not usual or sum(map(usual.__contains__, text.words)) >= limit * len(text.words):
+        if usual and sum(map(usual.__contains__, text.words)) >= limit * len(text.words):
             continue
         # Names are in no language.
         words = [word for word in text.words if word not in names]
         share = sum(map(usual.__contains__, words)) / max(1, len(words))
-        if share >= limit or _letters(words, names) < limits.MIN_LETTERS:
+        letters = sum(len(word) for word in words if word.isalpha())
+        if (usual and share >= limit) or letters < limits.MIN_LETTERS:
             continue
         if name := other_language(text.plain, text.language):
-            reason = f"{side}looks like {name}, and {share:.0%} of the words are usual"
-            yield Finding("language", reason, 0.9)
-            return
+            yield side, name, share
 
 
-def in_other_languages(
-    src: Text, tgt: Text, *, known: Sequence[Collection[str]] = ((), ())
-) -> str | None:
-    """Names the sides that py3langid takes for other languages; None if both sides are short.
-
-    Args:
-        known: words of the language of each side. A side that mostly has these is not identified,
-            which is three times as fast.
-    """
-    # As above, what both sides have is a name.
-    names = set(src.words).intersection(tgt.words)
-    sides = [
-        (name, side, own)
-        for name, side, own in (("source", src, known[0]), ("target", tgt, known[1]))
-        if _letters(side.words, names) >= limits.MIN_LETTERS
-    ]
-    others = (
-        f"a {name} in {other}"
-        for name, side, own in sides
-        if 2 * sum(map(own.__contains__, side.words)) <= len(side.words)
-        and (other := other_language(side.plain, side.language))
-    )
-    return " and ".join(others) if sides else None
-
-
-def _letters(words: Sequence[str], names: set[str]) -> int:
-    return sum(len(word) for word in words if word.isalpha() and word not in names)
+def _language(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
+    for side, name, share in itertools.islice(in_other_languages(src, tgt, facts), 1):
+        start = "the source looks" if side == "source" else "looks"
+        reason = f"{start} like {name}, and {share:.0%} of the words are usual"
+        yield Finding("language", reason, 0.9)
 
 
 def _without(names: set[str], text: str) -> str:
