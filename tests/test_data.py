@@ -1,6 +1,7 @@
 """Lines of text and the prepared folder."""
 
 import bz2
+import contextlib
 import gzip
 import hashlib
 import json
@@ -107,6 +108,16 @@ def test_a_compressed_file_named_as_a_plain_one_is_refused(suffix, content, tmp_
     file = tmp_path / "text.txt"
     file.write_bytes(COMPRESSORS[suffix](content))
     with pytest.raises(MtkitError, match=rf"text\.txt: is compressed by \w+; name it \{suffix}$"):
+        list(read_lines(file))
+
+
+@pytest.mark.parametrize("own", COMPRESSORS)
+@pytest.mark.parametrize("named", COMPRESSORS)
+def test_a_file_named_as_of_another_compression_is_refused_with_its_own(own, named, tmp_path):
+    file = tmp_path / f"text{named}"
+    file.write_bytes(COMPRESSORS[own](TEXT))
+    message = rf"{named}: cannot be read: it is compressed by \w+; name it \{own}$"
+    with pytest.raises(MtkitError, match=message) if own != named else contextlib.nullcontext():
         list(read_lines(file))
 
 

@@ -25,6 +25,11 @@ def parse_value(override: str, text: str) -> Any:
         ) from None
 
 
+def list_hint(name: str) -> str:
+    """After an error about an unknown name: how to write a list, if the name looks like one."""
+    return f"; for a list, write [{cut(name)}]" if "," in name else ""
+
+
 class Expecting(Around):
     """Describes in its error message all that a setting of several types may be."""
 

@@ -79,8 +79,18 @@ def damage_reported(name: Path | str) -> Iterator[None]:
     try:
         yield
     except _DAMAGE as error:
-        reason = getattr(error, "strerror", None) or str(error)
+        reason = getattr(error, "strerror", None) or _other_content(Path(name)) or str(error)
         raise MtkitError(f"{name}: cannot be read: {reason}") from error
+
+
+def _other_content(path: Path) -> str:
+    """What a file is that is not compressed as its name says; empty if it is, or needs not be."""
+    ending = path.suffix.lower()
+    if ending not in _OPENERS or not path.is_file():
+        return ""
+    with path.open("rb") as file:
+        kind = _other_file(file.read(_MAX_SIGN))
+    return "" if kind.endswith(f"name it {ending}") else f"it is {kind or f'no {ending} file'}"
 
 
 def decode_lines(stream: Iterable[bytes], *, name: str, keeps_mark: bool = False) -> Iterator[str]:
@@ -149,7 +159,8 @@ _OTHER_ENCODINGS = {
 }
 
 
-# The first bytes of files that are no text.
+# The first bytes of files that are no text, at most so many.
+_MAX_SIGN = 10
 _OTHER_FILES = {
     "compressed by gzip; name it .gz": rb"\x1f\x8b",
     "compressed by bzip2; name it .bz2": rb"BZh[1-9](?:1AY&SY|\x17rE8P)",
@@ -160,11 +171,15 @@ _OTHER_FILES = {
 }
 
 
+def _other_file(beginning: bytes) -> str:
+    kinds = (kind for kind, pattern in _OTHER_FILES.items() if re.match(pattern, beginning))
+    return next(kinds, "")
+
+
 def refuse_other_files(name: str, beginning: bytes) -> None:
     """Refuse, by its first bytes, a file that is no text, or text in UTF-16 or UTF-32."""
-    for kind, pattern in _OTHER_FILES.items():
-        if re.match(pattern, beginning):
-            raise MtkitError(f"{name}: is {kind}")
+    if kind := _other_file(beginning):
+        raise MtkitError(f"{name}: is {kind}")
     for encoding, pattern in _OTHER_ENCODINGS.items():
         if re.match(pattern, beginning):
             raise MtkitError(
@@ -227,8 +242,10 @@ _FORMATS = {
 _MAX_LINES, _MAX_CHARACTERS = 50, 1000
 
 
-# Control characters that `Tokenizer` removes; others become spaces.
-_REMOVED = re.compile("[\x01-\x08\x0b\x0e-\x1f\x7f\x8f\x9f]")
+# Control characters that `Tokenizer` removes, as the inside of a character class; others become
+# spaces.
+REMOVED = r"\x01-\x08\x0b\x0e-\x1f\x7f\x8f\x9f"
+_REMOVED = re.compile(f"[{REMOVED}]")
 
 
 def with_format_noted(lines: Iterable[str]) -> Iterator[str]:

@@ -20,6 +20,7 @@ from gettext import c2py
 from mtkit.base.copied import TAG, has_letters
 from mtkit.base.errors import MtkitError
 from mtkit.base.language_id import is_same_language
+from mtkit.base.text import REMOVED
 from mtkit.documents.document import Document, Options, Segment
 from mtkit.documents.inline import Tags, with_tags
 from mtkit.documents.text import LINE, Edit, TextFile, line_of, pieces_of, refilled, words_of
@@ -48,7 +49,7 @@ _KEY = re.compile(r"(?<![\w&_~])[&_~](?=[^\W\d_])(?!\w+;)")
 _MAX_LABEL = 50
 # A line that was wrapped by hand is long, and the next one goes on with it.
 _WRAPPED = re.compile(r"(?<![^\n])([^\n]{50,}(?:[^\W_]|,))\n(?=([^\W\d_]))")
-_CODE = re.compile(rf"{TAG.pattern}|\x1b\[[\d;]*m|[\x01-\x08\x0e-\x1f\x7f]")
+_CODE = re.compile(rf"{TAG.pattern}|\x1b\[[\d;]*m|[{REMOVED}]")
 
 _wrap = partial(
     textwrap.wrap, drop_whitespace=False, break_long_words=False, break_on_hyphens=False

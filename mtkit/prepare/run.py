@@ -32,6 +32,7 @@ import mtkit
 from mtkit.base.errors import MtkitError, encodable
 from mtkit.base.files import naming_file, sha256_of_json
 from mtkit.base.launched import available_cores
+from mtkit.base.overrides import list_hint
 from mtkit.base.yaml import cut
 from mtkit.check import KINDS
 from mtkit.data import LINK_TYPE, PreparedData, Split
@@ -224,7 +225,8 @@ def _settings(
 def _refuse_settings(options: PrepareOptions, corpus: Corpus, config: PrepareConfig) -> None:
     """Refuse settings that the corpus cannot be prepared with, before any work is done."""
     if unknown := [kind for kind in config.drop_findings if kind not in KINDS]:
-        raise MtkitError(f"drop_findings: {cut(unknown[0])} is none of {', '.join(KINDS)}")
+        kinds = ", ".join(KINDS) + list_hint(unknown[0])
+        raise MtkitError(f"drop_findings: {cut(unknown[0])} is none of {kinds}")
     of_pairs = {
         "drop_findings": config.drop_findings,
         "check": options.check,

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from mtkit.base.errors import MtkitError
+from mtkit.base.overrides import list_hint
 from mtkit.checkpoint import Tensors
 from mtkit.config import TrainConfig
 from mtkit.tokenizer import BOS_ID, EOS_ID
@@ -287,7 +288,7 @@ def _matching(names: Iterable[str], patterns: Sequence[str], *, key: str) -> set
             parts = ", ".join(dict.fromkeys(name.partition(".")[0] for name in names))
             raise MtkitError(
                 f"{key}: no parameter has the name {pattern}; they begin with {parts}, for example "
-                f"{names[0]}"
+                f"{names[0]}{list_hint(pattern)}"
             )
         matching |= matched
     return matching

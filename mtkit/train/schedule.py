@@ -122,25 +122,30 @@ class Schedule:
         return min(starts, default=None)
 
     def check_end(self, old: int, step: int, *, name: Path) -> None:
-        """Refuse another `train.max_steps` than the old one if the rate has begun to decay.
+        """Refuse another `train.max_steps` than the old one if it is too late for that.
 
-        That is if an update up to `step` had a rate that decays towards the old end, or would have
-        had one that decays towards the new end.
+        That is if the new one is below `step`, or if an update up to `step` had a rate that decays
+        towards the old end, or would have had one that decays towards the new end.
         """
         new = self.settings.max_steps
         if old == new:
             return
+        reason = f"because step {step} is reached" if self.settings.last_step < step else ""
         for end, verb in ((old, "began"), (new, "would have begun")):
             settings = self.settings.model_copy(update={"max_steps": end})
             decayed = replace(self, settings=settings).decay_start()
-            if decayed is not None and step >= decayed:
+            if decayed is not None and step >= decayed and not reason:
                 why = "train.decay_steps" if settings.decay_steps else "train.schedule"
                 why = "train --finish-in" if settings.finish_steps else why
-                raise MtkitError(
-                    f"{name}: train.max_steps: cannot become {new} at step {step}, because the "
-                    f"learning rate {verb} to decay at step {decayed} ({why}); keep "
-                    f"train.max_steps={old}, or give another --run, or --restart"
+                reason = (
+                    f"at step {step}, because the learning rate {verb} to decay at step {decayed} "
+                    f"({why})"
                 )
+        if reason:
+            raise MtkitError(
+                f"{name}: train.max_steps: cannot become {new} {reason}; keep "
+                f"train.max_steps={old}, or give another --run, or --restart"
+            )
 
     def highest(self, last: int) -> tuple[int, float]:
         """The update with the highest rate among the first `last` ones, and that rate."""

@@ -361,7 +361,7 @@ def test_an_entry_with_a_rejected_segment_keeps_what_it_had(source, targets, old
         (r"One\r\nTwo\vThree", ["One", "Two", "Three"], r"ONE\r\nTWO\vTHREE"),
         (r"pr\303\251t \x41b \101c", ["prét Ab Ac"], "PRÉT AB AC"),
         (r"\033[1mBold\033[0m text", ["Bold<x1/> text"], r"\033[1mBOLD\033[0m TEXT"),
-        (r"bell\a here", ["bell<x1/> here"], r"BELL\a HERE"),
+        (r"bell\a he\302\217re", ["bell<x1/> he<x2/>re"], "BELL\\a HE\x8fRE"),
         (r"a \"word\" \\n", [r'a "word" \n'], r"A \"WORD\" \\N"),
         ("<b>All <i>bold</i></b>", ["All <g1>bold</g1>"], "<b>ALL <i>BOLD</i></b>"),
         (r"<a href=\"x\">Link</a> to", ["<g1>Link</g1> to"], r"<a href=\"x\">LINK</a> TO"),

@@ -125,6 +125,13 @@ def test_entities_are_repaired_and_counted(tmp_path):
     assert report.fixed == {}
 
 
-def test_an_unknown_kind_is_refused(tmp_path):
-    with pytest.raises(MtkitError, match="drop_findings: loops is none of loop, omission"):
-        prepared(pairs(), tmp_path, drop_findings=("loops",))
+@pytest.mark.parametrize(
+    ("kinds", "message"),
+    [
+        (("loops",), "drop_findings: loops is none of loop, omission"),
+        (("loop,foo",), r"loop,foo is none of .*; for a list, write \[loop,foo\]$"),
+    ],
+)
+def test_an_unknown_kind_is_refused(kinds, message, tmp_path):
+    with pytest.raises(MtkitError, match=message):
+        prepared(pairs(), tmp_path, drop_findings=kinds)

@@ -121,6 +121,7 @@ def test_the_moving_average_is_what_is_validated_and_saved(tunings: Trainings, t
 @pytest.mark.parametrize(
     ("given", "message"),
     [
+        ({"freeze": ("encoder,decoder",)}, r"; for a list, write \[encoder,decoder\]$"),
         ({"freeze": ("encodr",)}, "train.freeze: no parameter has the name encodr; they begin"),
         ({"freeze": ("first", "second")}, "train.freeze: nothing is left to train"),
         ({"lora_rank": 4}, "train.lora_matrices: no parameter has the name .attention"),

@@ -429,6 +429,8 @@ def test_a_finished_run_is_left_alone_and_says_how_to_train_further(
     assert contents(tmp_path / "run" / "checkpoints") == before
     (line,) = [line for line in caplog.messages if "is finished: step 4 of 4; to train lon" in line]
     assert advice in line
+    with pytest.raises(MtkitError, match=r"max_steps: cannot become 3 because step 4 is reached"):
+        train.run(changed(config, "train", max_steps=3), tiny_data, tmp_path / "run", device="cpu")
     further = changed(config, "train", max_steps=6)
     if decay_steps == 1:
         assert train.run(further, tiny_data, tmp_path / "run", device="cpu")
