@@ -7,7 +7,6 @@ import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from importlib import resources
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -17,8 +16,8 @@ from mtkit.base.scripts import script_share
 from mtkit.check.rules import limits
 from mtkit.check.rules.marks import ENTITY, Text
 from mtkit.check.rules.number_reading import Reading, numbers_of
-from mtkit.check.rules.number_words import single_words
-from mtkit.check.rules.scales import scales_of
+from mtkit.check.rules.number_words import marks_of, single_words
+from mtkit.check.rules.scales import scales_of, table
 
 # The characters that bytes 80 to BF are in Windows-1252, or in Latin-1.
 _CONTINUATION = "\u0080-\u00bf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ"
@@ -41,6 +40,8 @@ _WORD, _FIRST = re.compile(r"[^\W\d_]+"), re.compile("[^\\s\"'“„”«‘’(
 # A label before a text: "FIXME", "TODO:", "[not translated]".
 _LABEL = re.compile(r"\s*([\[(][^\W\d_][^\])\n]{1,30}[\])]:?|[A-Z]{3,}:?)\s+(?=(\S))")
 _TURNED = re.compile(r"\(|\bfrom\b")
+_SCORE = re.compile(r"(?<!\d)(?<!\d[-–—:./])(\d{1,3})[ ]?[-–—:][ ]?(\d{1,3})(?![-–—:./]?\d)")
+_LOST = re.compile(marks_of("lost"), re.IGNORECASE)
 _DIGITS, _YEAR = re.compile(r"\d+"), re.compile(r"(?:1[5-9]|20)\d\d$")
 # A number with what may be its unit: a sign before it, or the words behind it.
 _MEASURED = re.compile(
@@ -64,9 +65,7 @@ _Measures = dict[str, dict[str, frozenset[str]]]
 def _units() -> dict[str, frozenset[str]]:
     """The units that each word may be, in 16 languages; those of the Unicode CLDR."""
     units: dict[str, set[str]] = defaultdict(set)
-    file = resources.files("mtkit") / "check" / "rules" / "units.tsv"
-    for row in file.read_text(encoding="utf-8").splitlines():
-        unit, words = row.split("\t")
+    for unit, words in table("units"):
         for word in words.split():
             units[word.replace("_", " ")].add(unit)
     return {word: frozenset(names) for word, names in units.items()}
@@ -230,6 +229,11 @@ def exchanged(src: Text, tgt: Text) -> tuple[str, str] | None:
     is_same = digits == _DIGITS.findall(tgt.plain) and words == _in_words(tgt)
     if len(digits) + len(words) < 2 or (is_same and not (digits and words)):
         return None
+    scores = [{match.groups() for match in _SCORE.finditer(text.plain)} for text in (src, tgt)]
+    for first, second in scores[0] - scores[1] if all(scores) else ():
+        is_lost = _LOST.search(f"{src.plain} {tgt.plain}")
+        if (second, first) in scores[1] - scores[0] and not is_lost:
+            return first, second
     ours, theirs = _placed(src), _placed(tgt)
     if not 1 < len(ours) == len(theirs) <= limits.MAX_EXCHANGED:
         return None

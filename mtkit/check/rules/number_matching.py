@@ -31,8 +31,15 @@ _FRACTION = re.compile(
     r"(?:(?P<over>\d{1,2})/(?P<under>[1-9]\d?)(?![\d/])|(?P<sign>[¼½¾⅓⅔⅛]))"
 )
 _TIME = re.compile(
-    rf"\d[{SPACES}]?[hH]\b|\d:\d\d|\b(?:heures?|Uhr|o['’]clock|noon|midi\b)|[\d ][ap]\.? ?m\b",
+    rf"\d[{SPACES}]?[hH]\b|\d:\d\d|\b(?:heures?|Uhr|uur|o['’]clock|noon|midi\b)|[\d ][ap]\.? ?m\b",
     re.IGNORECASE,
+)
+# What "50K" may be on the other side: also 50 km, 50 K, and 401(k).
+_LETTER = re.compile(rf"\d[{SPACES}(-]?[kmкм千천]", re.IGNORECASE)
+# An hour that is surely after noon.
+_LATE = re.compile(
+    rf"(?<![\d.:,])(?:1[3-9]|2[0-4])"
+    rf"(?:[.:]\d\d(?![.:]?\d)|[{SPACES}]?(?:h(?![^\W\d])|heures?|Uhr|uur|[时時点點시]))"
 )
 _MAY_BE_NEGATIVE = re.compile("|".join(map(marks_of, ("minus", "below", "less"))), re.IGNORECASE)
 _AFTERNOON = re.compile(marks_of("afternoon"), re.IGNORECASE)
@@ -71,14 +78,16 @@ class _Pair:
         self.rest = self.numbers
         self.is_converted = may_be_converted(*texts)
         self.may_be_negative = [bool(_MAY_BE_NEGATIVE.search(text)) for text in texts]
-        # Whether a clock has 24 hours, as only the other side says that it is after noon.
+        # Whether a clock has 24 hours, as only the other side is surely after noon.
         is_pm = [
             any("pm" in n.measures for n in numbers) or bool(_AFTERNOON.search(text))
             for text, numbers in zip(texts, self.numbers, strict=True)
         ]
         self.has_24_hours = [
-            other and not this and bool(_HAS_24_HOURS.fullmatch(base_language(language)))
-            for this, other, language in zip(is_pm, reversed(is_pm), languages, strict=True)
+            not this and bool((other or _LATE.search(text)) and _HAS_24_HOURS.fullmatch(code))
+            for this, other, text, code in zip(
+                is_pm, reversed(is_pm), reversed(texts), map(base_language, languages), strict=True
+            )
         ]
 
     def are_equal(self, src: Number, tgt: Number) -> bool:
@@ -95,6 +104,10 @@ class _Pair:
     def _are_marked_otherwise(self, src: Number, tgt: Number) -> bool:
         """Whether one has lost its sign, or is in the other half of the day."""
         marks = src.measures ^ tgt.measures
+        if marks >= {"am", "pm"} and not src.digits.startswith("12"):
+            return True
+        if "letter" in marks and src.digits == tgt.digits and not (src.scaled or tgt.scaled):
+            return not _LETTER.search(self.texts["letter" in src.measures])  # "50K" is not 50.
         side = "pm" in src.measures
         if "pm" in marks and self.has_24_hours[side] and not self.are_at_one_time(src, tgt):
             return True
@@ -173,16 +186,14 @@ class _Pair:
 
     def measures(self) -> None:
         """Feet and inches, and the like, that are metric on the other side."""
-        sides = []
-        for others in reversed(self.rest):
-            is_metric = any("metric" in other.measures for other in others)
-            sides.append({"imperial", "mark"} if is_metric else {"imperial"})
-        is_imperial = any(
-            not imperial.isdisjoint(number.measures)
+        has_metric = [any("metric" in number.measures for number in rest) for rest in self.rest]
+        sides = [{"imperial", *["mark"] * is_metric} for is_metric in reversed(has_metric)]
+        has_imperial = [
+            any(not imperial.isdisjoint(number.measures) for number in rest)
             for rest, imperial in zip(self.rest, sides, strict=True)
-            for number in rest
-        )
-        if self.is_converted or is_imperial:
+        ]
+        # Miles that are other miles were not converted.
+        if (self.is_converted or any(has_imperial)) and (any(has_metric) or not all(has_imperial)):
             self.rest = [
                 [number for number in rest if number.measures.isdisjoint({"metric", *imperial})]
                 for rest, imperial in zip(self.rest, sides, strict=True)
@@ -320,7 +331,7 @@ def _spoken(number: Number) -> set[Reading]:
     for value in number.readings:
         if isinstance(value, str) and ":" in value:
             hour = int(value.partition(":")[0])
-            values.update((hour, hour + 1, hour - 12, hour - 11))
+            values.update((hour, hour + 1, hour + 12, hour - 12, hour - 11))
     return values
 
 

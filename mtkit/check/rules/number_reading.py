@@ -30,27 +30,42 @@ _RANGE = re.compile(
     rf"-?[{SPACES}]?(?:[-–—~～至到から]|[^\W\d_]{{1,5}})[{SPACES}]?"
     rf"\d{{1,3}}(?:(?P<thousands>[.,{SPACES}]000(?!\d))|[.,]\d+)?"
 )
-_HALF = re.compile(rf"[{SPACES}](?:et demie?|and a half|und eine halbe)\b")
+_HALF = re.compile(
+    rf"(?:[{SPACES}]\w{{1,16}})?[{SPACES}](?:et demie?|and a half|und eine halbe"
+    rf"|[ey] me(?:di|zz)[oa])(?!\w)|[年月日天週周個个か小时時間间]{{1,3}}半"
+)
 _THAI = re.compile("[\u0e00-\u0e7f]")
 # The year before the first one of an era.
 _ERAS = {"明治": 1867, "大正": 1911, "昭和": 1925, "平成": 1988, "令和": 2018, "民國": 1911}
 _ERA = re.compile(f"({'|'.join(_ERAS)}) ?$")
 _DECADE = re.compile(r"['’]?s\b")
+# What follows an hour in one half of the day.
+_HOUR = (
+    rf"[{SPACES}]?(?:{{}}\.?[{SPACES}]?m\b"
+    rf"|(?:(?:o['’]clock|Uhr|h|heures?|horas|uur|час[аов]+|giờ)[{SPACES}])?(?:{{}}))"
+)
 # Measures that a good translation may convert, from or to these. A quotation mark is a measure if
 # the other side has a metric one.
 _MEASURES = {
     "imperial": re.compile(
-        rf"[{SPACES}-]?(?:[′″]|(?:cubic |square )?(?:feet|foot|ft|inch(?:es)?|in\.|yards?|miles?"
-        r"|mph|pounds?|lbs?|ounces?|oz|gallons?|acres?|°?F|pieds?|pouces?|milles|livres|Fuß"
-        r"|Zoll|Meilen?|Pfund)\b)"
+        rf"[{SPACES}-]?(?:[′″]|(?:(?:cubic|square|sq\.?|cu\.?|fl\.?) )?(?:feet|foot|ft|inch(?:es)?"
+        r"|in\.|yards?|yd|miles?|mi|mph|pounds?|lbs?|ounces?|oz|gallons?|acres?|°?F|pieds?|pouces?"
+        r"|milles|livres|Fuß|Zoll|Meilen?|Pfund)(?![^\W²³]))"
     ),
     "metric": re.compile(
-        rf"[{SPACES}-]?(?:de )?(?:cm|m|km|kg|k?meters?|(?:kilo|centi)?m[eè]tres?"
-        r"|(?:Kilo|Zenti|Kubik|Quadrat)?[Mm]etern?|km/h|°?C|litres?|Liter|hectares?|Hektar|kilos?|Kilo)\b"
+        rf"[{SPACES}-]?(?:de )?(?:cm|m|km|kg|ml|k?meters?|(?:kilo|centi)?m[eè]tres?|k?metros"
+        r"|(?:Kilo|Zenti|Kubik|Quadrat)?[Mm]etern?|km/h|°?C|litres?|Liter|hectares?|Hektar|kilos?|Kilo"
+        r")(?![^\W²³])|[{SPACES}]?(?:平方|公里|公斤|米|メートル|キロ)"
     ),
     "mark": re.compile(r"['\"”]"),
-    "am": re.compile(rf"[{SPACES}]?[aA]\.?[{SPACES}]?[mM]\b"),
-    "pm": re.compile(rf"[{SPACES}]?[pP]\.?[{SPACES}]?[mM]\b"),
+    # Not the German "8 am Montag".
+    "am": re.compile(_HOUR.format("a(?!(?-i:m [A-ZÄÖÜ]))", marks_of("morning")), re.IGNORECASE),
+    "pm": re.compile(_HOUR.format("p", marks_of("evening")), re.IGNORECASE),
+}
+# Words before an hour, as in 午後2時.
+_BEFORE = {
+    half: re.compile(rf"(?:{marks_of(kind, 1)})[{SPACES}]?$")
+    for half, kind in (("am", "morning"), ("pm", "evening"))
 }
 # What may make a number negative: a dash before it, brackets around it as in accounts, and words.
 _DASH = re.compile(rf"([-–−－±])([{SPACES}]?)([$€£¥₽₺]?)[{SPACES}]?$")
@@ -59,8 +74,10 @@ _IN_BRACKETS = (
     re.compile(rf"[{SPACES}]?[%$€£¥₽₺]?\)"),
 )
 _MINUS_WORD = re.compile(rf"(?:{marks_of('minus')})[{SPACES}]?$", re.IGNORECASE)
-_BELOW_ZERO = rf"[{SPACES}]?(?:°|\w+)?[CF]?[{SPACES}]?(?:{marks_of('below')})"
+_BELOW_ZERO = rf"[{SPACES}]?(?:°|\w{{1,16}})?[CF]?[{SPACES}]?(?:{marks_of('below')})"
 _BELOW = re.compile(_BELOW_ZERO, re.IGNORECASE)
+# A scale in one letter: K and M, and after a currency also m, B and b.
+_LETTER = re.compile(r"[KkMmBb](?!\w)")
 # What a negative number often is: degrees, percentages and amounts.
 _DEGREES = re.compile(
     rf"[{SPACES}]?(?:[°℃℉度도]|d[eé]gr|gra[du]|st(?:op|up)n|град|derece|درج)", re.IGNORECASE
@@ -68,8 +85,9 @@ _DEGREES = re.compile(
 _MEASURED = re.compile(rf"[{SPACES}]?[%％‰$€£¥₽₺]")
 _CURRENCY = re.compile("(?:[$€£¥₽₺]|EUR|USD|GBP|CHF|JPY|CNY|PLN|CZK|RUB|TRY)$")
 _MARKED = re.compile(
-    rf"\d{_MEASURES['pm'].pattern}|(?:(?<![a-z\d])[-–]|[−－])[{SPACES}]?[$€£¥₽₺]?[{SPACES}]?\d"
-    rf"|(?:{marks_of('minus')})[{SPACES}]?\d|\d{_BELOW_ZERO}",
+    rf"\d(?:{_MEASURES['am'].pattern}|{_MEASURES['pm'].pattern}|{_LETTER.pattern}|{_BELOW_ZERO})"
+    rf"|(?:(?<![a-z\d])[-–]|[−－])[{SPACES}]?[$€£¥₽₺]?[{SPACES}]?\d"
+    rf"|(?:{marks_of('minus')}|{marks_of('morning', 1)}|{marks_of('evening', 1)})[{SPACES}]?\d",
     re.IGNORECASE,
 )
 
@@ -83,8 +101,8 @@ class Number:
         start: the place of its first character; None of a number in words.
         readings: all values that it may have.
         scaled: those with a word such as "million", or with thousands, if there are any.
-        measures: the keys of `_MEASURES` of what follows; "minus" of what is surely negative, and
-            "dash" and "brackets" of what may be.
+        measures: the keys of `_MEASURES` of what is beside it; "minus" of what is surely
+            negative, and "dash" and "brackets" of what may be.
     """
 
     text: str
@@ -110,7 +128,7 @@ def has_digit(text: str) -> bool:
 
 
 def has_marks(text: str) -> bool:
-    """Whether a number has a sign or is after noon, which the other side may lack."""
+    """Whether a number has a sign or a half of the day, which the other side may lack."""
     return _MARKED.search(text) is not None
 
 
@@ -144,10 +162,16 @@ class _Reader:
 
     def clock(self) -> None:
         """A time or a proportion: the text of it, and the hour if that is all."""
-        hour, minute = map(int, _DIGITS.findall(self.digits))
+        hour, minute = map(int, [*_DIGITS.findall(self.digits), 30][:2])
         self.readings.add(f"{hour}:{minute}")
         if not minute:
             self.readings.add(hour)
+
+    def century(self) -> None:
+        """A decade of a century, as in 20世纪90年代."""
+        century, decade = map(int, _DIGITS.findall(self.digits))
+        self.scaled = {100 * (century - 1) + decade}
+        self.readings = {*self.scaled, decade}
 
     def separated(self) -> None:
         """With marks between thousands, with a decimal mark, or with both."""
@@ -173,6 +197,9 @@ class _Reader:
     def scale(self) -> None:
         """The products with the words that follow."""
         scaled, factors = self._values(), self.scales.factors
+        if self.thousands != "," and re.fullmatch(r"\d{1,3}\.\d\d0", self.digits):
+            # Three and a half is no "3.500 millones".
+            scaled = {value for value in scaled if value >= 1000}
         for _ in range(limits.MAX_SCALES):
             word, self.end = self.scales.at(self.text, self.end)
             if not word:
@@ -187,12 +214,18 @@ class _Reader:
             if self.is_exact:
                 self.readings = set(scaled)
 
+    def half(self) -> None:
+        """Also the value and a half, as in 2年半."""
+        if _HALF.match(self.text, self.end):
+            self.readings |= {value + 0.5 for value in self._values()}
+
     def decade(self) -> None:
         """A decade or a century, by its years."""
         is_year = re.fullmatch(r"\d{3}0", self.digits) and self.end == self.digits_end
         if is_year and _DECADE.match(self.text, self.end):
             year = int(self.digits)
             self.readings.add(year % 100 or year // 100 + 1)
+            self.scaled = {year} if year % 100 else set()
 
     def range_end(self) -> None:
         """The first number of a range, whose last one has the thousands or the scale of both."""
@@ -235,6 +268,10 @@ class _Reader:
 
     def _signs(self) -> Iterator[str]:
         before = self.text[max(0, self.start - limits.MAX_BEFORE) : self.start]
+        yield from (half for half, words in _BEFORE.items() if words.search(before))
+        letter = _LETTER.match(self.text, self.digits_end)
+        if letter and (letter[0] in "KkM" or _CURRENCY.search(before.rstrip(SPACES))):
+            yield "letter"
         opening, closing = _IN_BRACKETS
         if opening.search(before) and closing.match(self.text, self.digits_end):
             yield "brackets"
@@ -277,8 +314,9 @@ DIGITS: dict[str, tuple[Callable[[_Reader], None], str]] = {
     ),
     "clock": (
         _Reader.clock,
-        rf"(?<!\d)\d{{1,2}}[{SPACES}]?(?:h|H|heures?|Uhr|[时時点點시])[{SPACES}]?\d\d(?!\d)",
+        rf"(?<!\d)\d{{1,2}}[{SPACES}]?(?:h|H|heures?|Uhr|[时時点點시])[{SPACES}]?(?:\d\d(?!\d)|[半반])",
     ),
+    "century": (_Reader.century, r"(?<!\d)\d\d?世[纪紀]\d0(?=年代)"),
     "point": (_Reader.point, r"(?<![\w.,)])\.\d+(?![.,]?\d)"),
     "whole": (_Reader.whole, r"\d++(?![.,:]\d)"),
     "proportion": (_Reader.clock, r"\d++:\d++(?![.,:]\d)"),
@@ -292,7 +330,7 @@ DIGITS: dict[str, tuple[Callable[[_Reader], None], str]] = {
 }
 # What follows a number and changes its value, in this order.
 ENDINGS = (
-    *(_Reader.scale, _Reader.decade, _Reader.range_end),
+    *(_Reader.scale, _Reader.half, _Reader.decade, _Reader.range_end),
     *(_Reader.german_date, _Reader.calendar),
 )
 _NUMBER = re.compile("|".join(f"(?P<{name}>{pattern})" for name, (_, pattern) in DIGITS.items()))

@@ -8,8 +8,11 @@ The words are in `number_words.tsv`, in rows of a kind, the value and its words.
     en, de, fr   words for one number; in the rows `0-19` and `tens` those that others are made of
     month        names of a month, in these three languages
     afternoon    words of the hours after noon, of any language; `_` is a space
+    morning, evening    words behind an hour, and in the second row those before one
     minus, below    words before a negative number, and words behind one, of any language
     less            words that may say that a number is negative
+    lost            words of a defeat, whose score some languages give from the other side
+    also            phrases of any language that are these numbers too: half is 50 % or 30 minutes
 """
 
 from __future__ import annotations
@@ -20,19 +23,16 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib import resources
 
 from mtkit.base.text import base_language
 from mtkit.check.rules import limits
-from mtkit.check.rules.scales import scales_of
+from mtkit.check.rules.scales import scales_of, table
 
 
 def _read_words() -> dict[str, list[tuple[str, list[str]]]]:
     """The values with their words, by kind."""
     rows: dict[str, list[tuple[str, list[str]]]] = {}
-    file = resources.files("mtkit") / "check" / "rules" / "number_words.tsv"
-    for row in file.read_text(encoding="utf-8").splitlines():
-        kind, value, words = row.split("\t")
+    for kind, value, words in table("number_words"):
         rows.setdefault(kind, []).append((value, words.split()))
     return rows
 
@@ -40,11 +40,11 @@ def _read_words() -> dict[str, list[tuple[str, list[str]]]]:
 _WORDS = _read_words()
 
 
-def marks_of(kind: str) -> str:
+def marks_of(kind: str, row: int = 0) -> str:
     """A pattern of the words of a kind; the short ones begin a word, if their language has any."""
-    (_, words), *_ = _WORDS[kind]
-    patterns = (re.escape(word).replace("_", " ") for word in words)
-    return "|".join(rf"\b{x}" if len(x) < 5 and x < "\u0e00" else x for x in patterns)
+    patterns = (re.escape(word).replace("_", " ") for word in _WORDS[kind][row][1])
+    is_short = re.compile(r".{1,4}$|\d").match
+    return "|".join(rf"\b{x}" if is_short(x) and x < "\u0e00" else x for x in patterns)
 
 
 _HALVES = {"half", "halb", "halbe", "halben", "halbes", "einhalb", "demi", "demie", "eineinhalb"}
@@ -60,12 +60,10 @@ _ENGLISH_ORDINALS = {"one": "first", "two": "second", "three": "third", "five": 
 _ENGLISH_ORDINALS |= {"eight": "eighth", "nine": "ninth", "twelve": "twelfth"}
 
 _WORD = re.compile(r"[^\W\d_]+")
-# Two weeks are also 14 days, or "quinze jours".
-_TWO_WEEKS = re.compile(
-    r"\b(?:(?:two|2) weeks|fortnight|(?:zwei|2) wochen|(?:deux|2) semaines|(?:14|vierzehn) tagen?"
-    r"|(?:15|quinze) jours|14 days)\b",
-    re.IGNORECASE,
-)
+_ALSO = [
+    (set(map(float, values.split(","))), re.compile(marks_of("also", row), re.IGNORECASE))
+    for row, (values, _) in enumerate(_WORDS["also"])
+]
 _ROMAN = re.compile(r"\b[IVXLCDM]+(?=(?:e|er|re|ème|ère|ième)?\b)")
 # Not the scale of digits, as in 5万.
 _HAN_SIGNS = "〇零一二三四五六七八九十百千万萬億亿兆两兩"
@@ -95,8 +93,7 @@ def numbers_in_words(text: str, language: str) -> InWords:
     """
     code = base_language(language)
     values: set[float] = {roman(match[0]) for match in _ROMAN.finditer(text)}
-    if _TWO_WEEKS.search(text):
-        values |= {2, 14, 15}
+    values.update(*(numbers for numbers, phrases in _ALSO if phrases.search(text)))
     if code in ("zh", "yue", "ja"):
         values.update(_of_han(match[0]) for match in _HAN.finditer(text))
     certain: list[tuple[float, str]] = []
@@ -197,12 +194,10 @@ def _names(code: str) -> list[list[str]]:
     """The ways to say each number from 0 to 99, without hyphens."""
     rows = dict(_WORDS[code])
     first, bases = ([name.replace("_", " ") for name in rows[key]] for key in ("0-19", "tens"))
-    if code == "de":
-        units = ["ein", *first[2:10]]
-        tens = [[ten, *(f"{unit}und{ten}" for unit in units)] for ten in bases]
-        return [[name] for name in itertools.chain(first, *tens)]
-    if code == "en":
-        tens = [[ten, *(f"{ten} {unit}" for unit in first[1:10])] for ten in bases]
+    if code != "fr":
+        compound = "{1}und{0}" if code == "de" else "{0} {1}"
+        units = [first[1].removesuffix("s"), *first[2:10]]
+        tens = [[ten, *(compound.format(ten, unit) for unit in units)] for ten in bases]
         return [[name] for name in itertools.chain(first, *tens)]
     names = [[name] for name in first]
     for value in range(20, 100):
@@ -234,7 +229,7 @@ def _german_forms(name: str, value: int) -> Iterator[str]:
 
 def _french_forms(name: str, _value: int) -> Iterator[str]:
     stem = re.sub("neuf$", "neuv", re.sub("cinq$", "cinqu", name.removesuffix("e")))
-    yield from (f"{name}s", f"{stem}ième", f"{stem}ièmes")
+    yield from (f"{name}s", f"{stem}ième", f"{stem}ièmes", f"{stem}aine")
 
 
 # What else is made from the words of a number: ordinals, plurals, cases.

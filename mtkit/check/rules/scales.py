@@ -85,13 +85,14 @@ def _cells(*languages: str) -> list[str]:
     """The cells of the rows of these languages, or of all rows."""
     return [
         cell
-        for codes, *cells in _rows()
+        for codes, *cells in table("scales")
         if not languages or not {*codes.split()}.isdisjoint(languages)
         for cell in cells
     ]
 
 
 @functools.cache
-def _rows() -> list[list[str]]:
-    file = resources.files("mtkit") / "check" / "rules" / "scales.tsv"
+def table(name: str) -> list[list[str]]:
+    """The rows of a table of words, of which each has several cells."""
+    file = resources.files("mtkit") / "check" / "rules" / f"{name}.tsv"
     return [row.split("\t") for row in file.read_text(encoding="utf-8").splitlines()]
