@@ -32,7 +32,12 @@ from .report import (
     check_block as check_block,
     sortable_rows as sortable_rows,
 )
-from .text_language import InputLanguage as InputLanguage, wrong_languages as wrong_languages
+from .text_language import (
+    InputLanguage as InputLanguage,
+    with_languages_noted as with_languages_noted,
+    wrong_languages as wrong_languages,
+    wrong_translation as wrong_translation,
+)
 from .model.prober import Prober as Prober, decoded_of as decoded_of
 from .model.run_quality import (
     RunChecks as RunChecks,

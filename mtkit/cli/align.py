@@ -81,6 +81,8 @@ def align(
     an interrupted run, run the same command again. To divide files among processes, give each
     another --shard I/N of the same files, and join the outputs.
     """
+    from mtkit.check import with_languages_noted
+
     refuse_torchrun("mtkit align", advice="give each process another --shard I/N")
     shared.refuse_stdin_twice([src_path, tgt_path])
     output = output_of(output_path)
@@ -102,6 +104,7 @@ def align(
             used.decoder.try_weights()
         files = src_path, tgt_path
         pairs = shared.zip_lines(*map(shared.lines_of, files), paths=files)
+        pairs = with_languages_noted(pairs, (translator.src_lang, translator.tgt_lang))
         from mtkit.cli.progress import part_with_progress
 
         part, progress = stack.enter_context(

@@ -164,7 +164,8 @@ def check(
         shared.refuse_given(["below", "thorough"], "requires --run")
     sample = list(islice(pairs, MAX_SAMPLED))
     checker = _checker(run, sample, src_lang, tgt_lang, thorough=thorough)
-    pairs, wrong = chain(sample, pairs), wrong_languages(sample, checker.facts)
+    languages = checker.facts.src_lang, checker.facts.tgt_lang
+    pairs, wrong = chain(sample, pairs), wrong_languages(sample, languages)
     counts = Counts()
     with ExitStack() as stack:
         translator = prober = None
@@ -172,12 +173,10 @@ def check(
         if run is not None and (thorough or checker.forecast is not None):
             # The validation set has translations of the run itself, which it finds more probable
             # than those of people, so their means cannot be compared.
-            pair = {"src_lang": checker.facts.src_lang, "tgt_lang": checker.facts.tgt_lang}
-            languages = pair if is_multilingual(run) else {}
             given = {} if thorough else {"precision": "fp32"}
-            translator = stack.enter_context(
-                shared.DecodeOptions.parse(**given, **languages).load([run])
-            )
+            if is_multilingual(run):
+                given |= zip(("src_lang", "tgt_lang"), languages, strict=True)
+            translator = stack.enter_context(shared.DecodeOptions.parse(**given).load([run]))
             prober = stack.enter_context(
                 Prober(translator, checker, with_samples=thorough, of_own=False)
             )

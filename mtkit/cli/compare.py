@@ -20,6 +20,7 @@ from mtkit.cli.scored_texts import (
     segment_metrics,
     texts_of,
     translated,
+    warn_of_files,
 )
 
 if TYPE_CHECKING:
@@ -125,6 +126,8 @@ def compare(
     sizes = [(str(path), text.size) for path in paths]
     outside = segment_metrics(segment_scores, sizes, lower_is_better=lower_is_better)
     options = DecodeOptions.parse(**decode)
+    names = references or [text.name] * len(text.references)
+    warn_of_files(given_lines.items(), zip(names, text.references, strict=True))
     systems = _systems(paths, runs, given_lines, text, options, has_directions=has_directions)
     if not text.src:
         log.info("the lines were not checked, because there is no --src")
@@ -198,7 +201,7 @@ def _text(
         name = "validation set" if choice.split == "valid" else "test set"
         name = text.test_set or f"{direction} {name} of the data".strip()
         return text._replace(name=name), bool(direction)
-    from mtkit.base.language_id import check_languages
+    from mtkit.base.language_id import check_languages, is_same_language
 
     check_languages(choice.src_lang, choice.tgt_lang)
     src_lang, tgt_lang = choice.src_lang or "", choice.tgt_lang or ""
@@ -216,6 +219,10 @@ def _text(
         src_lang, tgt_lang = src_lang or data.src_lang, tgt_lang or data.tgt_lang
     src_lang = src_lang or _language(sources)
     tgt_lang = tgt_lang or _language(next(iter([*sets, *files.values()]), ()))
+    if src_lang and tgt_lang and is_same_language(src_lang, tgt_lang):
+        log.warning(
+            "the source and its translations are in %s: are these the right files?", src_lang
+        )
     shown = " and ".join(map(shareable_name, names[: len(sets)] or names))
     return ScoredText(src_lang, tgt_lang, sources, sets, name=shown), False
 

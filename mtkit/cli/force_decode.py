@@ -33,6 +33,7 @@ def force_decode(
     A line of output has line number, log-probability, and score (with the length penalty),
     tab-separated. SRC or TGT may be -, standard input.
     """
+    from mtkit.check import with_languages_noted
     from mtkit.cli import tables
     from mtkit.score import refuse_unequal
 
@@ -41,5 +42,8 @@ def force_decode(
     sources, translations = list(shared.lines_of(src_path)), list(shared.lines_of(tgt_path))
     refuse_unequal(shared.name_of(tgt_path), translations, shared.name_of(src_path), sources)
     options = shared.DecodeOptions.parse(workers=1, **shared.IN_PYTORCH, **decode)
-    scored = options.load([run]).score_given(sources, translations)
+    translator = options.load([run])
+    codes = translator.src_lang, translator.tgt_lang
+    with_languages_noted(zip(sources, translations, strict=True), codes)
+    scored = translator.score_given(sources, translations)
     print_text(tables.model_scores(scored, as_json=as_json))

@@ -192,6 +192,7 @@ def _score_files(
             refuse_unequal(shared.name_of(path), lines, name, reference)
             if not lines:
                 raise MtkitError(f"{shared.name_of(path)} and {name} are empty: nothing to score")
+    scored_texts.warn_of_files(systems, zip(names, text.references, strict=True))
     sizes = [(shared.name_of(Path(name)), len(lines)) for name, lines in systems]
     _print({"": (text, systems)}, scores.of_lines(sizes), scores)
 

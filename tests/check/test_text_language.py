@@ -1,6 +1,7 @@
 """Whether the lines that are translated are in the language that a run translates from."""
 
 import itertools
+import re
 
 import pytest
 from conftest import copied_run
@@ -74,3 +75,41 @@ def test_the_command_says_it_once_and_writes_every_line(untrained: Run, run, pla
     outcome = place.mtkit("translate", "--run", copy, "--max-length", 3, stdin=text)
     assert (outcome.status, outcome.out.count("\n")) == (0, 12)
     assert outcome.err.count(f"warning: 12 of 12 lines {OTHER}") == 1
+
+
+SAME, FILES = "have the same lines", "are these the right files?"
+UNLIKE = "looks like English, and a.de like German: are these the right files?"
+SWAPPED = "look like en, not de; are the languages swapped?"
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("score b.de --reference a.de", ""),
+        ("score a.de --reference a.de", f"a.de and a.de {SAME}: {FILES}"),
+        ("score a.en --reference b.de --reference a.de", "a.en looks like English, and b.de like"),
+        ("score b.de a.en --reference a.de", f"a.en {UNLIKE}"),
+        ("score nine.en --reference nine.de", ""),
+        ("compare b.de --src a.en --reference a.de", ""),
+        ("compare b.de a.en --reference a.de", f"a.en {UNLIKE}"),
+        ("compare b.de --reference b.de", SAME),
+        ("compare a.en --src a.en", f"are in en: {FILES}"),
+        ("align a.en a.de", ""),
+        ("align a.de a.en", SWAPPED),
+        ("force-decode a.en a.de", ""),
+        ("force-decode a.de a.en", SWAPPED),
+    ],
+)
+def test_files_that_cannot_belong_together_are_one_warning(command, message, untrained, place):
+    texts = {"a.en": ENGLISH[:60], "a.de": GERMAN[:60], "b.de": [f"{x} So." for x in GERMAN[:60]]}
+    texts |= {"nine.en": ENGLISH[:9], "nine.de": GERMAN[:9]}
+    for name, lines in texts.items():
+        place.write(name, "".join(f"{line}\n" for line in lines))
+    name, *arguments = command.split()
+    more = {"compare": ["--output", "page.html"], "score": ["--no-interval"]}
+    outcome = place.mtkit(name, *arguments, *more.get(name, ["--run", untrained.path]))
+    assert outcome.status == 0
+    # But for lines that are too long for the model.
+    warnings = re.findall("warning: (?!line).*", outcome.err)
+    assert len(warnings) == bool(message)
+    assert message in "".join(warnings)
