@@ -142,7 +142,7 @@ HALF = [
     ("He said that it would rain all day.", "Er sagte, that it would rain all day.", True),
     ("The old man walks to the river.", "The old man walks to den Fluss hinab.", True),
     ("They saw Gone with the Wind.", "Sie sahen Gone with the Wind.", False),
-    ('The sign says "do not enter the room".', "Dort steht „do not enter the room“.", False),
+    ('It says "oh, do not enter... the room".', "Dort: „oh, do not enter... the room“.", False),
     ("Mr John Fitzgerald Kennedy Smith came.", "John Fitzgerald Kennedy Smith kam.", False),
     ("It is in 3 4 5 6 7.", "Es ist in 3 4 5 6 7.", False),
 ]

@@ -199,7 +199,8 @@ def _half_copied(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
     is_known = facts.sampled >= limits.MIN_PAIRS
     is_german = base_language(src.language) == "de"
     size = limits.MIN_COPIED_RUN - is_known
-    ours, theirs = (marks.word_pattern(side.language).findall(side.plain) for side in (src, tgt))
+    pattern = marks.word_pattern(src.language)
+    ours, theirs = pattern.findall(src.plain), marks.word_pattern(tgt.language).findall(tgt.plain)
     runs = {tuple(ours[at : at + size]) for at in range(len(ours) - size + 1)}
     for at in range(len(theirs) - size + 1):
         run = theirs[at : at + size]
@@ -211,7 +212,8 @@ def _half_copied(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
         foreign = len(facts.source_only.intersection(small))
         if len(small) == size and (foreign >= size - 1 or not is_known):
             text = " ".join(run)
-            if not _QUOTED.search(tgt.plain) or text not in "".join(_QUOTED.findall(src.plain)):
+            quoted = " ".join(pattern.findall(" ".join(_QUOTED.findall(src.plain))))
+            if not _QUOTED.search(tgt.plain) or text not in quoted:
                 yield Finding("copied", f"{_quoted(text)} is text of the source", 0.8)
                 return
 
