@@ -1,7 +1,5 @@
 """The configuration: what is refused and in which words, what wins, what comes back."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

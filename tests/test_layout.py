@@ -1,7 +1,5 @@
 """The rooms of the package: what may import what, and where an outside library lives."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import graphlib

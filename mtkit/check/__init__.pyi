@@ -34,9 +34,9 @@ from .report import (
 )
 from .text_language import (
     InputLanguage as InputLanguage,
+    note_wrong_files as note_wrong_files,
     with_languages_noted as with_languages_noted,
     wrong_languages as wrong_languages,
-    wrong_translation as wrong_translation,
 )
 from .model.prober import Prober as Prober, decoded_of as decoded_of
 from .model.run_quality import (

@@ -29,6 +29,7 @@ _MIN_COMMON = 0.4
 
 T = TypeVar("T")
 Pair = tuple[str, str]
+File = tuple[object, Sequence[str]]
 
 
 def wrong_languages(pairs: Sequence[Pair], codes: tuple[str, str]) -> str:
@@ -43,36 +44,44 @@ def wrong_languages(pairs: Sequence[Pair], codes: tuple[str, str]) -> str:
 
 
 def with_languages_noted(pairs: Iterable[Pair], codes: tuple[str, str]) -> Iterator[Pair]:
-    """The same pairs; warns at once if the first ones are in other languages than these."""
+    """The same pairs; warns after the first ones if they are in other languages than these."""
     rest = iter(pairs)
-    first = list(itertools.islice(rest, _MAX_LINES))
+    first = list[Pair]()
+    for pair in itertools.islice(rest, _MAX_LINES):
+        first.append(pair)
+        yield pair
     if wrong := wrong_languages(first, codes):
         log.warning("%s", wrong)
-    return itertools.chain(first, rest)
+    yield from rest
 
 
-def wrong_translation(name: str, lines: Sequence[str], of: str, references: Sequence[str]) -> str:
-    """Why a file can be no other translation of what the file `of` is a translation of; or nothing.
+def note_wrong_files(systems: Iterable[File], references: Sequence[File]) -> None:
+    """Warn of files, given by name and lines, that can be no translations as the references are.
 
-    Of fewer than ten lines nothing is said. Only a text with few words of the references needs to
-    be identified.
+    Of fewer than ten lines nothing is said.
     """
-    if len(lines) < _MIN_LINES or not any(map(str.strip, lines)):
-        return ""
-    advice = "are these the right files?"
-    if lines == references:
-        return f"{name} and {of} have the same lines: {advice}"
-    words, known = (" ".join(_some(side)).lower().split() for side in (lines, references))
+    for name, lines in systems:
+        wrong = (_wrong_file(lines, reference) for _, reference in references)
+        for (other, _), reason in zip(references, wrong, strict=True):
+            if reason and len(lines) >= _MIN_LINES:
+                log.warning("%s and %s %s: are these the right files?", name, other, reason)
+                break
+
+
+def _wrong_file(lines: Sequence[str], reference: Sequence[str]) -> str:
+    if lines == reference:
+        return "have the same lines" if any(map(str.strip, lines)) else ""
+    words, known = (" ".join(_some(side)).lower().split() for side in (lines, reference))
+    # Others need not be identified, which takes half a second.
     if sum(map(set(known).__contains__, words)) >= _MIN_COMMON * len(words):
         return ""
     from mtkit.base.language_id import language_name, looks_like
     from mtkit.check.rules.facts import UNDETERMINED, language_of
 
-    codes = [language_of(_some(side)) for side in (lines, references)]
+    codes = [language_of(_some(side)) for side in (lines, reference)]
     if UNDETERMINED in codes or looks_like(*codes):
         return ""
-    own, other = map(language_name, codes)
-    return f"{name} looks like {own}, and {of} like {other}: {advice}"
+    return "look like {} and {}".format(*map(language_name, codes))
 
 
 def _some(lines: Sequence[T]) -> Sequence[T]:

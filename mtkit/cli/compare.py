@@ -20,7 +20,6 @@ from mtkit.cli.scored_texts import (
     segment_metrics,
     texts_of,
     translated,
-    warn_of_files,
 )
 
 if TYPE_CHECKING:
@@ -115,7 +114,7 @@ def compare(
     given = {f"file {path}": path for path in [*files, *(path for _, path in segment_scores)]}
     given |= {f"--reference {path}": path for path in references}
     check_output(output, {"--src": src_path, **given})
-    from mtkit.check import comparison_page
+    from mtkit.check import comparison_page, note_wrong_files
     from mtkit.score import note_tokenised, note_unspaced
 
     runs = {path: shared.open_run(path) for path in paths if path not in files}
@@ -127,7 +126,7 @@ def compare(
     outside = segment_metrics(segment_scores, sizes, lower_is_better=lower_is_better)
     options = DecodeOptions.parse(**decode)
     names = references or [text.name] * len(text.references)
-    warn_of_files(given_lines.items(), zip(names, text.references, strict=True))
+    note_wrong_files(given_lines.items(), list(zip(names, text.references, strict=True)))
     systems = _systems(paths, runs, given_lines, text, options, has_directions=has_directions)
     if not text.src:
         log.info("the lines were not checked, because there is no --src")

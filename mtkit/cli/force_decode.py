@@ -44,6 +44,6 @@ def force_decode(
     options = shared.DecodeOptions.parse(workers=1, **shared.IN_PYTORCH, **decode)
     translator = options.load([run])
     codes = translator.src_lang, translator.tgt_lang
-    with_languages_noted(zip(sources, translations, strict=True), codes)
+    list(with_languages_noted(zip(sources, translations, strict=True), codes))
     scored = translator.score_given(sources, translations)
     print_text(tables.model_scores(scored, as_json=as_json))

@@ -159,6 +159,7 @@ def _score_files(
     paths: Sequence[Path], references: Sequence[Path], choice: TextChoice, scores: _Scores
 ) -> None:
     from mtkit.base.language_id import check_languages
+    from mtkit.check import note_wrong_files
     from mtkit.score import ScoredText, System, refuse_unequal
 
     check_languages(None, choice.tgt_lang)
@@ -192,7 +193,7 @@ def _score_files(
             refuse_unequal(shared.name_of(path), lines, name, reference)
             if not lines:
                 raise MtkitError(f"{shared.name_of(path)} and {name} are empty: nothing to score")
-    scored_texts.warn_of_files(systems, zip(names, text.references, strict=True))
+    note_wrong_files(systems, list(zip(names, text.references, strict=True)))
     sizes = [(shared.name_of(Path(name)), len(lines)) for name, lines in systems]
     _print({"": (text, systems)}, scores.of_lines(sizes), scores)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -182,19 +182,6 @@ def translated(
             progress.finish(len(translations))
     doubts.report()
     return translations
-
-
-def warn_of_files(
-    systems: Iterable[tuple[Any, Sequence[str]]], references: Iterable[tuple[Any, Sequence[str]]]
-) -> None:
-    """Warn of files, given by path and lines, that are no translations as the references are."""
-    from mtkit.check import wrong_translation
-
-    of_references = [(name_of(Path(path)), lines) for path, lines in references]
-    for path, lines in systems:
-        wrong = (wrong_translation(name_of(Path(path)), lines, *other) for other in of_references)
-        if sentence := next(filter(None, wrong), ""):
-            log.warning("%s", sentence)
 
 
 def segment_metrics(

@@ -77,8 +77,8 @@ def test_the_command_says_it_once_and_writes_every_line(untrained: Run, run, pla
     assert outcome.err.count(f"warning: 12 of 12 lines {OTHER}") == 1
 
 
-SAME, FILES = "have the same lines", "are these the right files?"
-UNLIKE = "looks like English, and a.de like German: are these the right files?"
+FILES = "are these the right files?"
+SAME, UNLIKE = f"a.de have the same lines: {FILES}", f"a.de look like English and German: {FILES}"
 SWAPPED = "look like en, not de; are the languages swapped?"
 
 
@@ -86,13 +86,13 @@ SWAPPED = "look like en, not de; are the languages swapped?"
     ("command", "message"),
     [
         ("score b.de --reference a.de", ""),
-        ("score a.de --reference a.de", f"a.de and a.de {SAME}: {FILES}"),
-        ("score a.en --reference b.de --reference a.de", "a.en looks like English, and b.de like"),
-        ("score b.de a.en --reference a.de", f"a.en {UNLIKE}"),
+        ("score a.de --reference a.de", f"a.de and {SAME}"),
+        ("score a.en --reference b.de --reference a.de", "a.en and b.de look like English and"),
+        ("score b.de a.en --reference a.de", f"a.en and {UNLIKE}"),
         ("score nine.en --reference nine.de", ""),
         ("compare b.de --src a.en --reference a.de", ""),
-        ("compare b.de a.en --reference a.de", f"a.en {UNLIKE}"),
-        ("compare b.de --reference b.de", SAME),
+        ("compare b.de a.en --reference a.de", f"a.en and {UNLIKE}"),
+        ("compare a.de --reference a.de", SAME),
         ("compare a.en --src a.en", f"are in en: {FILES}"),
         ("align a.en a.de", ""),
         ("align a.de a.en", SWAPPED),
