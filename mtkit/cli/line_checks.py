@@ -49,8 +49,9 @@ below_option = checks_option(
 )
 thorough_option = checks_option(
     "--thorough",
-    help="Compute the confidence also from five samples of each line, and from training"
-    " pairs like it, so that it is more exact. Takes about as long again.",
+    help="Compute the confidence also from four samples of each line, and from training"
+    " pairs like it, so that it is more exact. Translating then takes almost three times as"
+    " long.",
 )
 # Of a command that translates.
 check_options = shared.together(

@@ -347,7 +347,11 @@ def mutual_chrf(texts: Sequence[str]) -> list[float]:
         counts = np.bincount(cells, minlength=len(distinct) * len(different))
         counts = counts.reshape(len(distinct), len(different)).astype(np.int32)
         lengths = counts.sum(1)
-        matches = np.stack([np.minimum(row, counts).sum(1) for row in counts])
+        # Most n-grams are in one text only. Sixteen texts at a time, so that the array is small.
+        counts = counts[:, np.count_nonzero(counts, axis=0) > 1]
+        parts = np.array_split(counts, len(counts) // 16 + 1)
+        matches = np.concatenate([np.minimum(part[:, None], counts).sum(-1) for part in parts])
+        np.fill_diagonal(matches, lengths)
         precision += matches / np.maximum(lengths, 1)[:, None]
         recall += matches / np.maximum(lengths, 1)
         orders += (lengths[:, None] > 0) & (lengths > 0)
