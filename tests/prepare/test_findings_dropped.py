@@ -1,8 +1,10 @@
-"""Pairs that the rules mark are dropped, and entities are repaired."""
+"""Pairs that are swapped, in a third language, damaged or marked are dropped; entities repaired."""
 
 import gzip
 import itertools
+import re
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,24 @@ from support.demo_grammar import SEED, sentences
 from mtkit.base.errors import MtkitError
 from mtkit.data import PreparedData
 from mtkit.prepare import passes, prepare_files
-from mtkit.prepare.readers import memory
 from mtkit.prepare.results import Report
 from mtkit.prepare.source import repaired
 
+Pair = tuple[str, str]
+FRENCH = [
+    f"{who} {what} {where} depuis {count} ans."
+    for count in range(2, 14)
+    for who in ("Les enfants de la voisine", "Le vieux médecin du village", "Ma tante de Marseille")
+    for what in ("cherchent un chien perdu", "attend toujours ses amis", "lit de longues lettres")
+    for where in ("devant la maison", "chez le boulanger")
+]
+PLANTED: dict[str, Callable[[Pair, int], Pair]] = {
+    "swapped": lambda pair, _: pair[::-1],
+    "a source in French": lambda pair, number: (FRENCH[number % len(FRENCH)], pair[1]),
+    "a target in French": lambda pair, number: (pair[0], FRENCH[number % len(FRENCH)]),
+    # As if UTF-8 were read as Windows-1252.
+    "damaged": lambda pair, _: (pair[0], f"{pair[1]} Schön!".encode().decode("cp1252")),
+}
 # The references of the HTML standard: https://html.spec.whatwg.org/entities.json
 REPAIRED = [
     ("Tom &amp; Jerry", "Tom & Jerry"),
@@ -70,58 +86,114 @@ def test_the_other_side_of_a_pair_with_a_tag_stays():
     assert repaired(block, Counter()) == block
 
 
-def pairs() -> list[tuple[str, str]]:
-    """1,000 pairs of the built-in grammar."""
-    # The grammar makes sentences without end.
-    some = itertools.islice(sentences(SEED), 3000)
-    return list(dict(sides for sides, _ in some).items())[:1000]
+@pytest.fixture(scope="module")
+def clean() -> list[Pair]:
+    """700 pairs of six words or more of the built-in grammar."""
+    some = (sides for sides, _ in itertools.islice(sentences(SEED), 6000))
+    long = (pair for pair in some if min(len(side.split()) for side in pair) >= 6)
+    return list(itertools.islice(dict(long).items(), 700))
 
 
-def prepared(text: list[tuple[str, str]], folder: Path, **more: Any) -> tuple[Report, list[str]]:
-    """The report, and the rows of what is dropped; the pairs stand in files."""
-    report = prepare_files(
-        "marked",
+def planted(pairs: list[Pair], fault: str, every: int) -> list[Pair]:
+    """The pairs, of which every n-th has a fault, from the first one on."""
+    return [
+        pair if number % every else PLANTED[fault](pair, number // every)
+        for number, pair in enumerate(pairs)
+    ]
+
+
+def prepared(folder: Path, train: list[Pair], valid: list[Pair], **more: Any) -> Report:
+    return prepare_files(
+        "faults",
         folder / more.pop("name", "out"),
         src_lang="en",
         tgt_lang="de",
-        train=[write_pairs(folder, "train", text)],
-        valid=memory("valid", pairs()[:20]),
+        train=[write_pairs(folder, "train", train)],
+        valid=write_pairs(folder, "valid", valid),
         vocab_size=600,
-        **{"workers": 1, **more},
+        **{"workers": 1, "overrides": ["max_repeats=null"], **more},
     )
+
+
+def dropped(report: Report) -> set[tuple[int, str]]:
     rows = gzip.decompress((report.path / "dropped.tsv.gz").read_bytes()).decode().splitlines()
-    return report, rows[1:]
+    return {(int(line), reason) for _, line, reason in (row.split("\t") for row in rows[1:])}
 
 
-def test_pairs_with_chosen_findings_are_dropped(tmp_path, monkeypatch):
-    text = pairs()
-    loop = " ".join(["immer wieder"] * 5)
-    third = "Les enfants jouent dans le jardin de la maison avec leur grand-père."
-    text[99] = text[99][0], f"{text[99][1]} {loop}"
-    text[299] = text[299][0], third
+@pytest.mark.parametrize("every", [3, 30])
+@pytest.mark.parametrize("fault", PLANTED)
+def test_pairs_with_faults_are_dropped_and_no_others(fault, every, clean, tmp_path, monkeypatch):
+    train = planted(clean[:600], fault, every)
+    report = prepared(tmp_path, train, clean[600:])
+    reason = "finding" if fault == "damaged" else "wrong language"
+    assert dropped(report) == {(line, reason) for line in range(1, 601, every)}
+    (line,) = report.warnings
+    assert line.startswith("train.en and train.de: of 600 sampled pairs, ")
+    assert line.endswith("; such pairs are dropped")
+    assert sum(map(int, re.findall(r"(\d+) have", line))) == 600 // every
+    what = {"swapped": "in German and a target in English", "damaged": "damaged characters"}
+    assert f"have {what.get(fault, fault)}" in line.replace("a source in German", "in German")
+    # In other blocks and processes too.
+    monkeypatch.setattr(passes, "BLOCK", 170)
+    again = prepared(tmp_path, train, clean[600:], name="two", workers=1 + (every == 3))
+    assert dropped(again) == dropped(report)
+
+
+def test_of_clean_text_nothing_is_said_and_nothing_dropped(clean, tmp_path):
+    report = prepared(tmp_path, clean[:600], clean[600:])
+    assert (report.warnings, report.dropped) == ([], {})
+
+
+OFF = {"drop_wrong_language": False, "drop_control_characters": False}
+
+
+@pytest.mark.parametrize(
+    ("split", "fault", "every", "settings"),
+    [
+        # Too many, switched off, and held out.
+        *(("train", *row, {}) for row in (("swapped", 2), ("damaged", 2), ("damaged", 1))),
+        *(("train", fault, 4, OFF) for fault in ("swapped", "damaged")),
+        *(("valid", fault, 5, {}) for fault in PLANTED),
+    ],
+)
+def test_other_faults_are_named_and_kept(split, fault, every, settings, clean, tmp_path):
+    texts = {"train": clean[:600], "valid": clean[600:]}
+    count = len(texts[split])
+    texts[split] = planted(texts[split], fault, every)
+    report = prepared(tmp_path, **texts, **settings)
+    assert report.dropped == {}
+    (line,) = report.warnings
+    assert line.startswith(f"{split}.en and {split}.de: of {count} sampled pairs, ")
+    assert sum(map(int, re.findall(r"(\d+) have", line))) == count // every
+    assert "none is dropped; correct the files" in line
+
+
+def test_pairs_with_chosen_findings_are_dropped(clean, tmp_path, monkeypatch):
+    text = clean[:600]
+    text[99] = text[99][0], f"{text[99][1]} {' '.join(['immer wieder'] * 5)}"
+    text[299] = text[299][0], FRENCH[0]
     text[499] = f"{text[499][0]} {{x}}", text[499][1]
-    report, rows = prepared(text, tmp_path, drop_findings=("loop", "language"))
-    assert rows == [f"train.en and train.de\t{line}\tfinding" for line in (100, 300)]
+    kinds = ("loop", "language")
+    report = prepared(tmp_path, text, clean[600:], drop_findings=kinds)
+    assert dropped(report) == {(line, "finding") for line in (100, 300)}
     assert report.dropped == {"finding": 2}
     assert {sample.line for sample in report.samples} == {100, 300}
     # In other blocks and processes too.
     monkeypatch.setattr(passes, "BLOCK", 170)
-    assert (
-        prepared(text, tmp_path, name="two", drop_findings=("loop", "language"), workers=2)[1]
-        == rows
-    )
+    again = prepared(tmp_path, text, clean[600:], name="two", drop_findings=kinds, workers=2)
+    assert dropped(again) == dropped(report)
     # By default nothing is.
-    assert prepared(text, tmp_path, name="three")[1] == []
+    assert dropped(prepared(tmp_path, text, clean[600:], name="three")) == set()
 
 
-def test_entities_are_repaired_and_counted(tmp_path):
-    text = pairs()
+def test_entities_are_repaired_and_counted(clean, tmp_path):
+    text = clean[:600]
     text[9] = text[9][0], f"{text[9][1]} &amp; &uuml;"
-    report, _ = prepared(text, tmp_path)
+    report = prepared(tmp_path, text, clean[600:])
     assert report.fixed == {"pair with entities such as &amp; (they are repaired)": 1}
     data = PreparedData.open(report.path)
     assert data.tokenizers()[1].decode(data.pairs("train").tgt[9]).endswith(" & ü")
-    report, _ = prepared(text, tmp_path, name="off", repair_entities=False)
+    report = prepared(tmp_path, text, clean[600:], name="off", repair_entities=False)
     assert report.fixed == {}
 
 
@@ -132,6 +204,6 @@ def test_entities_are_repaired_and_counted(tmp_path):
         (("loop,foo",), r"loop,foo is none of .*; for a list, write \[loop,foo\]$"),
     ],
 )
-def test_an_unknown_kind_is_refused(kinds, message, tmp_path):
+def test_an_unknown_kind_is_refused(kinds, message, clean, tmp_path):
     with pytest.raises(MtkitError, match=message):
-        prepared(pairs(), tmp_path, drop_findings=kinds)
+        prepared(tmp_path, clean, clean, drop_findings=kinds)
