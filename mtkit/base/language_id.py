@@ -215,11 +215,6 @@ def language_name(code: str) -> str:
     return code if name.startswith("Unknown") else name
 
 
-def can_identify(code: str) -> bool:
-    """Whether the language of a code is one that can be identified; `OSError` without the model."""
-    return _has_distance(code, _identifier().labels, at_most=1)
-
-
 def languages(lines: Sequence[str]) -> list[str]:
     """The languages of a text, for each `SAMPLE_LINES` of its lines the code of one.
 
@@ -242,13 +237,13 @@ def counted_languages(sides: Iterable[Sequence[str]], codes: tuple[str, str]) ->
     return {
         side: dict(Counter(languages(lines)).most_common())
         for side, code, lines in zip(("src", "tgt"), codes, sides, strict=True)
-        if can_identify(code)
+        if labels_of(code)
     }
 
 
 def likeliest(text: str) -> str:
-    """The language that a text is most probably in, as the model calls it."""
-    return str(_identifier().classify(text)[0])
+    """What the model calls the language that a text is most probably in; empty if in none."""
+    return str(_identifier().classify(text)[0]).replace(_NO_LANGUAGE, "")
 
 
 def probabilities(text: str) -> dict[str, float]:
@@ -258,7 +253,10 @@ def probabilities(text: str) -> dict[str, float]:
 
 @functools.lru_cache(_MAX_KEPT)
 def labels_of(code: str) -> tuple[str, ...]:
-    """What the model calls the language of a code; nothing if it does not know it."""
+    """What the model calls the language of a code; nothing if it cannot identify it.
+
+    Raises `OSError` if the model cannot be loaded.
+    """
     labels = _identifier().labels
     with _langcodes_lock:
         return tuple(label for label in labels if _has_distance(code, [label], at_most=1))

@@ -8,7 +8,7 @@ import json
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING
 
 from mtkit.check.rules import limits
 from mtkit.run_folder import CONFIDENCE
@@ -27,7 +27,6 @@ _MAX_LINES, _MAX_CHARACTERS = 1000, 500
 # Multi30k, Europarl, newstest and Tatoeba, sources have at most 29 % of the words of their targets.
 _MIN_COMMON = 0.4
 
-T = TypeVar("T")
 Pair = tuple[str, str]
 File = tuple[object, Sequence[str]]
 
@@ -36,7 +35,8 @@ def wrong_languages(pairs: Sequence[Pair], codes: tuple[str, str]) -> str:
     """What is wrong with the languages of pairs, by samples of all parts; or nothing."""
     from mtkit.base import language_id
 
-    sides = [[pair[side] for pair in _some(pairs)] for side in (0, 1)]
+    some = pairs[:: len(pairs) // _MAX_LINES + 1]
+    sides = [[pair[side] for pair in some] for side in (0, 1)]
     try:
         return language_id.other_languages(language_id.counted_languages(sides, codes), *codes)
     except OSError:  # the model cannot be loaded
@@ -71,21 +71,18 @@ def note_wrong_files(systems: Iterable[File], references: Sequence[File]) -> Non
 def _wrong_file(lines: Sequence[str], reference: Sequence[str]) -> str:
     if lines == reference:
         return "have the same lines" if any(map(str.strip, lines)) else ""
-    words, known = (" ".join(_some(side)).lower().split() for side in (lines, reference))
+    sides = [side[:: len(side) // _MAX_LINES + 1] for side in (lines, reference)]
+    words, known = (" ".join(side).lower().split() for side in sides)
     # Others need not be identified, which takes half a second.
     if sum(map(set(known).__contains__, words)) >= _MIN_COMMON * len(words):
         return ""
     from mtkit.base.language_id import language_name, looks_like
     from mtkit.check.rules.facts import UNDETERMINED, language_of
 
-    codes = [language_of(_some(side)) for side in (lines, reference)]
+    codes = list(map(language_of, sides))
     if UNDETERMINED in codes or looks_like(*codes):
         return ""
     return "look like {} and {}".format(*map(language_name, codes))
-
-
-def _some(lines: Sequence[T]) -> Sequence[T]:
-    return lines[:: -(-len(lines) // _MAX_LINES) or 1]
 
 
 class InputLanguage:
@@ -131,7 +128,7 @@ class InputLanguage:
         from mtkit.base import language_id
 
         try:
-            if not language_id.can_identify(code):
+            if not language_id.labels_of(code):
                 return ""
             named = [
                 (len(sample), name)
@@ -152,29 +149,24 @@ class InputLanguage:
         )
 
     @functools.cached_property
-    def _usual(self) -> _Usual | None:
-        """Read without all else that checks know, which would take ten times as long."""
+    def _usual(self) -> tuple[frozenset[str], float]:
+        """The words that are usual only in the source of the run, and their share; or no words.
+
+        Read without all else that checks know, which would take ten times as long.
+        """
         try:
             content = json.loads((self._run / CONFIDENCE).read_text(encoding="utf-8"))
             all_facts = [direction["facts"] for direction in content["directions"]]
             languages = [(facts["src_lang"], facts["tgt_lang"]) for facts in all_facts]
             facts = all_facts[languages.index(self._languages)]
             words = frozenset(facts["src_words"]).difference(facts["tgt_words"])
-            return _Usual(words, facts["usual_share"]) if words else None
+            return words, facts["usual_share"]
         except (OSError, ValueError, LookupError, TypeError):
-            return None
+            return frozenset(), 0.0
 
     def _is_usual(self, sample: Sequence[Text]) -> bool:
         """Whether enough words are usual, or none are known."""
-        if self._usual is None:
-            return True
+        known, share = self._usual
         words = [word for text in sample for word in text.words]
-        usual = sum(map(self._usual.words.__contains__, words))
-        return usual >= limits.MIN_USUAL_SHARE * self._usual.share * len(words)
-
-
-class _Usual(NamedTuple):
-    """The words that are usual in the source of a run and not in its target, and their share."""
-
-    words: frozenset[str]
-    share: float
+        usual = sum(map(known.__contains__, words))
+        return not known or usual >= limits.MIN_USUAL_SHARE * share * len(words)

@@ -28,8 +28,6 @@ log = logging.getLogger(__name__)
 
 language_option = shared.option_group("Languages")
 
-# With a larger share of lines in another language, the files may be exchanged.
-_MAX_FOREIGN = 0.5
 # With a larger share of marked lines, of at least this number, the files may not belong together.
 _MAX_MARKED, _MIN_LINES = 0.8, 10
 # Pairs that are read for --fit.
@@ -204,11 +202,6 @@ def check(
             log.warning("%s", counts.sentence())
         if wrong:
             log.warning("%s", wrong)
-        elif counts.by_kind["language"] > _MAX_FOREIGN * counts.pairs:
-            log.warning(
-                "most lines are not in %s: are the files in the right order?",
-                checker.facts.tgt_lang,
-            )
         elif counts.pairs >= _MIN_LINES and counts.marked > _MAX_MARKED * counts.pairs:
             log.warning(
                 "%s of %s lines are marked: does each line of TGT translate the same line of SRC?",

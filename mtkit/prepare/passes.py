@@ -259,11 +259,8 @@ class Passes:
         if any(sample.dropped(self.config) for sample in faults):
             finders.append(functools.partial(faulty_pairs, faults, self.config))
         if self.config.drop_findings:
-            ends = itertools.accumulate(check.pairs)
-            codes = (
-                self._records.read("codes", end - count, count)
-                for end, count in zip(ends, check.pairs, strict=True)
-            )
+            starts = np.cumsum([0, *check.pairs[:-1]]).tolist()
+            codes = map(self._records.read, itertools.repeat("codes"), starts, check.pairs)
             kept = [int((of_source == filters.KEPT).sum()) for of_source in codes]
             kinds = self.config.drop_findings
             finders.append(finder_of_kinds(self._blocks(check), self.corpus, kinds, kept=kept))

@@ -61,7 +61,8 @@ class FaultCounts:
             kind, fault = _fault(*sides, facts, REASONS)
             if kind:
                 seen[kind][fault] += 1
-            sampled += bool(kind) or any(_letters(side) >= MIN_LETTERS for side in sides)
+            letters = max(sum(map(len, side.words)) for side in sides)
+            sampled += bool(kind) or letters >= MIN_LETTERS
         least = max(_MIN_PAIRS, _MIN_SHARE * sampled)
         often = {kind: faults for kind, faults in seen.items() if faults.total() >= least}
         return cls(facts, sampled, often)
@@ -104,7 +105,3 @@ def _fault(src: Text, tgt: Text, facts: PairFacts, kinds: Collection[str]) -> tu
     others = in_other_languages(src, tgt, facts) if "language" in kinds else ()
     named = sorted(f"a {side} in {language}" for side, language, _ in others)
     return ("language", " and ".join(named)) if named else ("", "")
-
-
-def _letters(side: Text) -> int:
-    return sum(len(word) for word in side.words if word.isalpha())

@@ -130,22 +130,20 @@ class Schedule:
         new = self.settings.max_steps
         if old == new:
             return
-        reason = f"because step {step} is reached" if self.settings.last_step < step else ""
+        advice = f"keep train.max_steps={old}, or give another --run, or --restart"
+        refused = f"{name}: train.max_steps: cannot become {new}"
+        if self.settings.last_step < step:
+            raise MtkitError(f"{refused} because step {step} is reached; {advice}")
         for end, verb in ((old, "began"), (new, "would have begun")):
             settings = self.settings.model_copy(update={"max_steps": end})
             decayed = replace(self, settings=settings).decay_start()
-            if decayed is not None and step >= decayed and not reason:
+            if decayed is not None and step >= decayed:
                 why = "train.decay_steps" if settings.decay_steps else "train.schedule"
                 why = "train --finish-in" if settings.finish_steps else why
-                reason = (
-                    f"at step {step}, because the learning rate {verb} to decay at step {decayed} "
-                    f"({why})"
+                raise MtkitError(
+                    f"{refused} at step {step}, because the learning rate {verb} to decay at step "
+                    f"{decayed} ({why}); {advice}"
                 )
-        if reason:
-            raise MtkitError(
-                f"{name}: train.max_steps: cannot become {new} {reason}; keep "
-                f"train.max_steps={old}, or give another --run, or --restart"
-            )
 
     def highest(self, last: int) -> tuple[int, float]:
         """The update with the highest rate among the first `last` ones, and that rate."""

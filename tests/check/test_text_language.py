@@ -63,7 +63,7 @@ def test_nothing_is_said_by_a_run_without_usual_words(tmp_path):
 
 
 def test_a_text_with_usual_words_needs_no_identifier(run, monkeypatch):
-    monkeypatch.setattr(language_id, "can_identify", lambda _: pytest.fail("it was asked"))
+    monkeypatch.setattr(language_id, "labels_of", lambda _: pytest.fail("it was asked"))
     assert said(run, ENGLISH) == ""
 
 

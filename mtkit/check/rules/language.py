@@ -24,8 +24,6 @@ _OWN = {
     "ko": ("Hangul", re.compile(f"[{_HANGUL}]"), 6, 0.25),
     **dict.fromkeys(("zh", "yue"), _CHINESE),
 }
-# What the identifier calls a text that is in no language.
-_NO_LANGUAGE = "zxx"
 
 
 def other_east_asian(text: str, language: str) -> str:
@@ -46,10 +44,10 @@ def other_language(text: str, language: str) -> str:
 
     try:
         known = language_id.labels_of(language)
-        best = language_id.likeliest(text) if known else _NO_LANGUAGE
+        best = language_id.likeliest(text) if known else ""
     except OSError:  # its model cannot be loaded
         return ""
-    if best in (*known, _NO_LANGUAGE) or language_id.looks_like(best, language):
+    if not best or language_id.looks_like(best, language):
         return ""
     # All probabilities take as long again.
     probabilities = language_id.probabilities(text)

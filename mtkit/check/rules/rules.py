@@ -6,11 +6,10 @@ only for the others it looks closely.
 
 from __future__ import annotations
 
-import itertools
 import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 from mtkit.base.scripts import script_share, script_table
@@ -242,7 +241,7 @@ def in_other_languages(src: Text, tgt: Text, facts: PairFacts) -> Iterator[tuple
 
 
 def _language(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
-    for side, name, share in itertools.islice(in_other_languages(src, tgt, facts), 1):
+    for side, name, share in islice(in_other_languages(src, tgt, facts), 1):
         start = "the source looks" if side == "source" else "looks"
         reason = f"{start} like {name}, and {share:.0%} of the words are usual"
         yield Finding("language", reason, 0.9)

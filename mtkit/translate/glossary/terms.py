@@ -19,6 +19,7 @@ from typing import Self
 
 import numpy as np
 
+from mtkit.base.copied import TAG
 from mtkit.base.errors import MtkitError
 from mtkit.base.invisible import visible
 from mtkit.base.language_id import find_code
@@ -35,7 +36,6 @@ _INSIDE_WORDS = "_\u00ad\u200c\u200d"
 _MAX_KEPT = 2**16
 # A piece with the space before it, as SentencePiece writes it.
 SPACE = "\u2581"
-_TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 _BYTE = re.compile("<0x[0-9A-F]{2}>")
 
 
@@ -92,7 +92,7 @@ class Glossary:
             if not glossary and _is_header(columns, languages):
                 log.info("%s, line %d: names the columns and is not a term", path, number)
                 continue
-            with_tag += [number] * (_TAG.search(line) is not None)
+            with_tag += [number] * (TAG.search(line) is not None)
             try:
                 if len(columns) != 2:
                     count = f"{len(columns)} column{'s' * (len(columns) > 1)}"
@@ -227,10 +227,7 @@ def _joins(before: str, after: str) -> bool:
 
 
 def _is_opening(character: str) -> bool:
-    """Whether a word may begin right after it: a space, a bracket, a quotation mark, a dash.
-
-    Also a character of a script without spaces.
-    """
+    """Whether a word may begin right after it: a space, a mark, a character without spaces."""
     is_mark = unicodedata.category(character) in {"Ps", "Pi", "Pf", "Pd"}
     return character in " \"'/" or is_mark or _UNSPACED.match(character) is not None
 
