@@ -1,7 +1,5 @@
 """Attention, against the formula of the paper."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Batches: every pair once in an epoch, in an order that seed and lengths decide."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import tracemalloc

@@ -1,7 +1,5 @@
 """Runs and prepared folders of earlier commits: `tests/kept/README.md`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Subwords."""
 
-from __future__ import annotations
-
 import io
 import re
 import tracemalloc

@@ -1,7 +1,5 @@
 """Weights that are read and averaged as NumPy arrays, against PyTorch and safetensors."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os
