@@ -253,13 +253,10 @@ def probabilities(text: str) -> dict[str, float]:
 
 @functools.lru_cache(_MAX_KEPT)
 def labels_of(code: str) -> tuple[str, ...]:
-    """What the model calls the language of a code; nothing if it cannot identify it.
-
-    Raises `OSError` if the model cannot be loaded.
-    """
+    """What the model calls the language of a code, if it knows it; `OSError` without the model."""
     labels = _identifier().labels
     with _langcodes_lock:
-        return tuple(label for label in labels if _has_distance(code, [label], at_most=1))
+        return tuple(label for label in labels if _has_distance(code, label, at_most=1))
 
 
 def standard_tag(code: str) -> str:
@@ -297,7 +294,7 @@ def libretranslate_code(code: str) -> str:
 
 def looks_like(language: str, code: str) -> bool:
     """Whether a language that `languages` has found can be that of a code."""
-    return _has_distance(code, [language], at_most=_SIMILAR)
+    return _has_distance(code, language, at_most=_SIMILAR)
 
 
 def other_languages(counts: LanguageCounts, src_lang: str, tgt_lang: str) -> str:
@@ -324,19 +321,13 @@ def other_languages(counts: LanguageCounts, src_lang: str, tgt_lang: str) -> str
     return f"{', and '.join(parts)}; {advice}"
 
 
-def _has_distance(code: str, languages: Sequence[str], *, at_most: int) -> bool:
+def _has_distance(code: str, other: str, *, at_most: int) -> bool:
     if not is_language_tag(code):
         return False
-    # The same script for all, because only the languages are compared.
-    language = langcodes.get(code.replace("_", "-")).language
-    return any(
-        min(
-            langcodes.tag_distance(f"{language}-Latn", f"{other}-Latn"),
-            langcodes.tag_distance(f"{other}-Latn", f"{language}-Latn"),
-        )
-        <= at_most
-        for other in languages
-    )
+    # The same script for both, because only the languages are compared.
+    first, second = f"{langcodes.get(code.replace('_', '-')).language}-Latn", f"{other}-Latn"
+    there, back = (langcodes.tag_distance(*pair) for pair in ((first, second), (second, first)))
+    return min(there, back) <= at_most
 
 
 def _identifier() -> LanguageIdentifier:

@@ -151,15 +151,14 @@ def has_old_line_ends(text: bytes) -> bool:
 
 
 # What a text in another encoding begins with: its mark, or ASCII with a NUL for each character.
-_OTHER_ENCODINGS = {
+_ENCODINGS = {
     "UTF-32": rb"\xff\xfe\0\0|\0\0\xfe\xff",
     "UTF-16": rb"\xff\xfe|\xfe\xff",
     "UTF-16LE": rb"(?:[^\0]\0){4}",
     "UTF-16BE": rb"(?:\0[^\0]){4}",
 }
-
-
-# The first bytes of files that are no text, at most so many.
+_CONVERT = "{0}, and must be UTF-8; convert it, with iconv -f {0} -t UTF-8 for example"
+# The first bytes of files that are no text in UTF-8, at most so many.
 _MAX_SIGN = 10
 _OTHER_FILES = {
     "compressed by gzip; name it .gz": rb"\x1f\x8b",
@@ -168,6 +167,7 @@ _OTHER_FILES = {
     "compressed by Zstandard; name it .zst": rb"\x28\xb5\x2f\xfd",
     "a zip file, perhaps a document; translate reads it as .docx, for example": rb"PK\x03\x04",
     "a PDF, and must be text": rb"%PDF-\d\.\d\s",
+    **{_CONVERT.format(encoding): pattern for encoding, pattern in _ENCODINGS.items()},
 }
 
 
@@ -180,12 +180,6 @@ def refuse_other_files(name: str, beginning: bytes) -> None:
     """Refuse, by its first bytes, a file that is no text, or text in UTF-16 or UTF-32."""
     if kind := _other_file(beginning):
         raise MtkitError(f"{name}: is {kind}")
-    for encoding, pattern in _OTHER_ENCODINGS.items():
-        if re.match(pattern, beginning):
-            raise MtkitError(
-                f"{name}: is {encoding}, and must be UTF-8; convert it, with "
-                f"iconv -f {encoding} -t UTF-8 for example"
-            )
 
 
 def encoding_fault(text: bytes, *, is_escaped: bool = False) -> str:
@@ -255,7 +249,7 @@ def with_format_noted(lines: Iterable[str]) -> Iterator[str]:
     that the tokenizer removes.
     """
     left = {name: count for name, (_, count, _) in _FORMATS.items()}
-    is_clean = True
+    control: re.Match[str] | None = None
     for number, line in enumerate(lines):
         for name in [*left] if number < _MAX_LINES else ():
             left[name] -= re.match(_FORMATS[name][0], line[:_MAX_CHARACTERS]) is not None
@@ -264,10 +258,9 @@ def with_format_noted(lines: Iterable[str]) -> Iterator[str]:
                 log.warning("the input looks like %s, and is read as text: %s", name, advice)
                 left = {}
                 break
-        if is_clean and (control := _REMOVED.search(line)):
-            is_clean, code = False, ord(control[0])
+        if not control and (control := _REMOVED.search(line)):
             message = "line %s has the control character U+%04X; translations are without such"
-            log.warning(message, f"{number + 1:,}", code)
+            log.warning(message, f"{number + 1:,}", ord(control[0]))
         yield line
 
 

@@ -45,8 +45,7 @@ def wrong_languages(pairs: Sequence[Pair], codes: tuple[str, str]) -> str:
 
 def with_languages_noted(pairs: Iterable[Pair], codes: tuple[str, str]) -> Iterator[Pair]:
     """The same pairs; warns after the first ones if they are in other languages than these."""
-    rest = iter(pairs)
-    first = list[Pair]()
+    rest, first = iter(pairs), list[Pair]()
     for pair in itertools.islice(rest, _MAX_LINES):
         first.append(pair)
         yield pair
@@ -56,21 +55,19 @@ def with_languages_noted(pairs: Iterable[Pair], codes: tuple[str, str]) -> Itera
 
 
 def note_wrong_files(systems: Iterable[File], references: Sequence[File]) -> None:
-    """Warn of files, given by name and lines, that can be no translations as the references are.
-
-    Of fewer than ten lines nothing is said.
-    """
+    """Warn of files, by name and lines, that are no translations as the references are."""
     for name, lines in systems:
-        wrong = (_wrong_file(lines, reference) for _, reference in references)
-        for (other, _), reason in zip(references, wrong, strict=True):
-            if reason and len(lines) >= _MIN_LINES:
+        for other, reference in references:
+            if reason := _wrong_file(lines, reference):
                 log.warning("%s and %s %s: are these the right files?", name, other, reason)
                 break
 
 
 def _wrong_file(lines: Sequence[str], reference: Sequence[str]) -> str:
+    if len(lines) < _MIN_LINES or not any(map(str.strip, lines)):
+        return ""
     if lines == reference:
-        return "have the same lines" if any(map(str.strip, lines)) else ""
+        return "have the same lines"
     sides = [side[:: len(side) // _MAX_LINES + 1] for side in (lines, reference)]
     words, known = (" ".join(side).lower().split() for side in sides)
     # Others need not be identified, which takes half a second.
@@ -130,14 +127,14 @@ class InputLanguage:
         try:
             if not language_id.labels_of(code):
                 return ""
-            named = [
+            other = [
                 (len(sample), name)
                 for sample in unusual
                 for name in language_id.languages([text.plain for text in sample])
+                if not language_id.looks_like(name, code)
             ]
         except OSError:  # the model cannot be loaded
             return ""
-        other = [(lines, name) for lines, name in named if not language_id.looks_like(name, code)]
         wrong = sum(lines for lines, _ in other)
         if wrong <= language_id.MAX_WRONG * count:
             return ""

@@ -151,13 +151,11 @@ class OfficeDocument(XmlDocument):
             for node in self._tree(_TYPES)
         }
         names = self._package.names
-        self._types = {}
-        folded = {name.lower(): name for name in names if not name.endswith("/")}
-        for name in names:
-            if folded.get(name.lower(), name) != name:
-                raise MtkitError(f"it is damaged: {name} and {folded[name.lower()]} are one name")
+        self._types, first = {}, dict[str, str]()
         for name in names:
             part = f"/{name}".lower()
+            if first.setdefault(part, name) != name and not name.endswith("/"):
+                raise MtkitError(f"it is damaged: {first[part]} and {name} are one name")
             media_type = types.get(part) or types.get(part.rpartition(".")[2]) or ""
             self._types[name] = media_type[:_MAX_TYPE]
         self._main = self._part_of_type(self.main_type)

@@ -66,10 +66,7 @@ def check_kept_pairs(
 def finder_of_kinds(
     blocks: Iterator[PairBlock], corpus: Corpus, kinds: Collection[str], *, kept: Sequence[int]
 ) -> Finder:
-    """Finds the kept pairs of a block with findings of these kinds, in any process.
-
-    The other arguments are as for `check_kept_pairs`.
-    """
+    """Finds kept pairs with findings of these kinds; the rest is as for `check_kept_pairs`."""
     checkers = _checkers(blocks, corpus, kept)
     for sentence in _silences(checkers):
         log.info("%s", sentence)

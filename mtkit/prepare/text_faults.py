@@ -87,10 +87,7 @@ class FaultCounts:
 def faulty_pairs(
     samples: Sequence[FaultCounts], config: PrepareConfig, block: PairBlock
 ) -> list[tuple[str, npt.NDArray[np.int64]]]:
-    """Reasons to drop pairs of a block, with the numbers of the pairs; in any process.
-
-    `samples` are those of all sources.
-    """
+    """Reasons to drop pairs of a block, and their numbers; `samples` are those of all sources."""
     sample, kept = samples[block.source], block.kept
     kinds = sample.dropped(config)
     pairs = zip(*decoded(taken(block.pairs, kept.tolist())), strict=True) if kinds else ()
