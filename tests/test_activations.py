@@ -1,7 +1,5 @@
 """A new activation is in every table that names activations: the recipe of docs/architecture.md."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

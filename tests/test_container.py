@@ -1,7 +1,5 @@
 """Dockerfile, .dockerignore and compose.yaml name files, options, ports and folders that exist."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """A file of a newer version, whose version is raised by hand, is refused in one line."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

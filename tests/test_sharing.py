@@ -1,7 +1,5 @@
 """A folder that is passed on names nothing of the machine that it was made on."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import shutil
