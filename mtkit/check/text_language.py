@@ -28,7 +28,7 @@ _MAX_LINES, _MAX_CHARACTERS = 1000, 500
 _MIN_COMMON = 0.4
 
 Pair = tuple[str, str]
-File = tuple[object, Sequence[str]]
+File = tuple[str, Sequence[str]]
 
 
 def wrong_languages(pairs: Sequence[Pair], codes: tuple[str, str]) -> str:

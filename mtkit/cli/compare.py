@@ -125,8 +125,9 @@ def compare(
     sizes = [(str(path), text.size) for path in paths]
     outside = segment_metrics(segment_scores, sizes, lower_is_better=lower_is_better)
     options = DecodeOptions.parse(**decode)
-    names = references or [text.name] * len(text.references)
-    note_wrong_files(given_lines.items(), list(zip(names, text.references, strict=True)))
+    named = [(shared.name_of(path), lines) for path, lines in given_lines.items()]
+    names = [*map(shared.name_of, references)] or [text.name] * len(text.references)
+    note_wrong_files(named, list(zip(names, text.references, strict=True)))
     systems = _systems(paths, runs, given_lines, text, options, has_directions=has_directions)
     if not text.src:
         log.info("the lines were not checked, because there is no --src")

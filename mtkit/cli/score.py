@@ -193,8 +193,9 @@ def _score_files(
             refuse_unequal(shared.name_of(path), lines, name, reference)
             if not lines:
                 raise MtkitError(f"{shared.name_of(path)} and {name} are empty: nothing to score")
-    note_wrong_files(systems, list(zip(names, text.references, strict=True)))
-    sizes = [(shared.name_of(Path(name)), len(lines)) for name, lines in systems]
+    named = [(shared.name_of(path), lines) for path, (_, lines) in zip(paths, systems, strict=True)]
+    note_wrong_files(named, list(zip(names, text.references, strict=True)))
+    sizes = [(name, len(lines)) for name, lines in named]
     _print({"": (text, systems)}, scores.of_lines(sizes), scores)
 
 

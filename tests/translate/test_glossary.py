@@ -89,7 +89,7 @@ def test_a_mistake_in_a_glossary_is_an_error_with_file_and_line(text, message, t
 )
 def test_a_first_line_that_names_the_columns_is_no_term(header, tmp_path, caplog):
     caplog.set_level(logging.INFO)
-    glossary = read(tmp_path, f"{header}\ncat\tKatze\nsource\ttarget\n")
+    glossary = read(tmp_path, f"{header}\nsource\ttarget\ncat\tKatze\n")
     assert glossary.demanded("en cat, eng src EN-us") == ["Katze"]
     assert glossary.demanded("source") == ["target"]
     (record,) = caplog.records

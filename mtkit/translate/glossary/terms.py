@@ -84,12 +84,13 @@ class Glossary:
         Raises:
             MtkitError: naming the file and the line, for anything else, and if it is not UTF-8.
         """
-        glossary, with_tag = cls({}), list[int]()
+        glossary, header, with_tag = cls({}), 0, list[int]()
         for number, line in enumerate(read_lines(path), start=1):
             if not line.strip() or line.startswith("# ") or line.strip() == "#":
                 continue
             columns = line.split("\t")
-            if not glossary and _is_header(columns, languages):
+            if not (glossary or header) and _is_header(columns, languages):
+                header = number
                 log.info("%s, line %d: names the columns and is not a term", path, number)
                 continue
             with_tag += [number] * (TAG.search(line) is not None)
