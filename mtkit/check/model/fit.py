@@ -149,7 +149,8 @@ def _fit(
     """Fit all directions; `train` has the training pairs of each target language."""
     lexicons = {language: Lexicon.learn(pairs) for language, pairs in train.items()}
     examples = {
-        language: Examples(_evenly(pairs, limits.MAX_EXAMPLES)) for language, pairs in train.items()
+        language: Examples(_evenly(pairs, limits.MAX_EXAMPLES // len(train)))
+        for language, pairs in train.items()
     }
     fitted = []
     has_tags = bool(run.tokenizers().src.language_tags)
