@@ -18,7 +18,6 @@ from mtkit.documents import (
     FORMATS,
     STRUCTURED,
     DistinctLines,
-    Document,
     open_document,
     plain_text,
 )
@@ -91,27 +90,21 @@ def check_document_options(
 
 
 class DocumentLines(DistinctLines):
-    """The different lines of a document, translated once each, and what was found in them."""
+    """The different lines of a document, translated once each, and what was found in them.
 
-    def __init__(self, name: str, document: Document, *, below: float) -> None:
-        super().__init__(document)
-        self._name, self._below = name, below
-        self.lines = list(self.segments)
-        self.checks: dict[int, dict[str, Any]] = {}
+    It is read from a file or standard input, with options and errors of `open_document`.
+    """
 
-    @classmethod
-    def read(
-        cls, path: Path | None, format_: str, *, below: float, **options: Any
-    ) -> DocumentLines:
-        """Read a file, or standard input, with the options of `open_document`, and its errors."""
-        name = shared.name_of(path or Path("-"))
+    def __init__(self, path: Path | None, format_: str, *, below: float, **options: Any) -> None:
+        self._name, self._below = shared.name_of(path or Path("-")), below
         if path is None:
             data = standard_input().read()
         else:
             with open_binary(path) as stream:
                 data = stream.read()
-        document = open_document(name, data, format=format_, **options)
-        return cls(name, document, below=below)
+        super().__init__(open_document(self._name, data, format=format_, **options))
+        self.lines = list(self.segments)
+        self.checks: dict[int, dict[str, Any]] = {}
 
     def places_of(self, number: int) -> list[str]:
         """Where the segments with a line are in the document."""

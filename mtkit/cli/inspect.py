@@ -118,11 +118,7 @@ def inspect(
         from mtkit.base.folders import check_writable
 
         check_writable(
-            output,
-            force=force,
-            kind="a folder of pages",
-            place="--output",
-            is_kind=_has_only_pages,
+            output, force=force, kind="a folder of pages", place="--output", is_kind=_has_only_pages
         )
     else:
         check_output(output, {"--input": input_path, "--target-file": target_path})

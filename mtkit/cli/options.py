@@ -53,10 +53,6 @@ UNREAD = ("doc", "odp", "ods", "pdf", "ppt", "rtf", "xls", "xlsx")
 # Characters of the first column of a help page; a longer option has a line to itself.
 _OPTION_WIDTH = 26
 
-# PyTorch keeps what it has compiled for shapes of matrices, up to 1,024 of them, and some take a
-# megabyte. A server, or a long text in HTML, has that many, and compiling again is cheap.
-FEW_SHAPES = {"LRU_CACHE_CAPACITY": "64", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64"}
-
 
 # ---------------------------------------------------------------------------------------------
 # Help
@@ -155,18 +151,13 @@ def command(
 
 def given(*names: str) -> list[str]:
     """Those of these parameters that are on the command line, as a user writes them."""
-    context = click.get_current_context()
-    options = [
-        option
-        for option in context.command.params
-        if option.name in names
-        and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
-    ]
-    off = [context.params.get(option.name or "") is False for option in options]
-    return [
-        (option.secondary_opts if is_off and option.secondary_opts else option.opts)[0]
-        for option, is_off in zip(options, off, strict=True)
-    ]
+    context, written = click.get_current_context(), list[str]()
+    for option in context.command.params:
+        name = option.name or ""
+        if name in names and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            is_off = context.params.get(name) is False and bool(option.secondary_opts)
+            written.append((option.secondary_opts if is_off else option.opts)[0])
+    return written
 
 
 def refuse_given(names: Iterable[str], why: str) -> None:
@@ -224,13 +215,7 @@ def only_one(_context: Any, option: click.Parameter, paths: tuple[Path, ...]) ->
 
 def one_run_option(option: Callable[..., Decorator], *, help: str) -> Decorator:
     """`--run`, of a command that reads or writes one run, in the group of `option`."""
-    return option(
-        "--run FOLDER",
-        "run_path",
-        multiple=True,
-        callback=only_one,
-        help=help,
-    )
+    return option("--run FOLDER", "run_path", multiple=True, callback=only_one, help=help)
 
 
 run_option = one_run_option(model_option, help="Run folder. Default: the newest under runs/.")
@@ -398,9 +383,7 @@ hardware_options = together(
         " engine where it can, else PyTorch.",
     ),
     hardware_option(
-        "--workers N",
-        type=WORKERS,
-        help="Threads of the native engine. Default: one per core.",
+        "--workers N", type=WORKERS, help="Threads of the native engine. Default: one per core."
     ),
     precision_option,
     batch_tokens_option,
@@ -440,8 +423,10 @@ class DecodeOptions:
 
 def keep_few_shapes() -> None:
     """Limit the memory for compiled shapes, before PyTorch is loaded; the user may set others."""
-    for name, count in FEW_SHAPES.items():
-        os.environ.setdefault(name, count)
+    # PyTorch keeps what it has compiled for shapes of matrices, up to 1,024 of them, and some take
+    # a megabyte. A server, or a long text in HTML, has that many, and compiling again is cheap.
+    os.environ.setdefault("LRU_CACHE_CAPACITY", "64")
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
 
 
 def open_data(path: Path | None) -> PreparedData:

@@ -242,7 +242,6 @@ def _check_complete(data: dict[str, Any]) -> None:
 
 
 def _own_corpus(name: str, src_lang: str, tgt_lang: str, **data: Any) -> Corpus:
-    """The corpus that the options describe."""
     from mtkit.prepare import Corpus, DirectionSources, parallel_files, parse_source
 
     for path in itertools.chain(*data["train"], *data["valid"], *data["test"]):

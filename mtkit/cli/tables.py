@@ -196,25 +196,24 @@ def sentences(
 ) -> str:
     """A row for every sentence: line number, scores, translation and first reference if any."""
     if as_json:
-        return _json(
-            [
-                {
-                    "line": line + 1,
-                    "scores": [_facts(metric[line]) for metric in by_metric],
-                    "translation": translations[line],
-                    "references": [lines[line] for lines in references],
-                }
-                for line in range(len(translations))
-            ]
-        )
+        rows = [
+            {
+                "line": line + 1,
+                "scores": [_facts(metric[line]) for metric in by_metric],
+                "translation": translation,
+                "references": [lines[line] for lines in references],
+            }
+            for line, translation in enumerate(translations)
+        ]
+        return _json(rows)
     return "".join(
         _row(
             line + 1,
             *(metric[line].shown(metric[line].value) for metric in by_metric),
-            translations[line],
+            translation,
             *(lines[line] for lines in references[:1]),
         )
-        for line in range(len(translations))
+        for line, translation in enumerate(translations)
     )
 
 
@@ -275,10 +274,6 @@ def _facts(value: Any) -> dict[str, Any]:
     return {key: fact for key, fact in asdict(value).items() if fact is not None}
 
 
-def _p_value(value: float | None) -> str:
-    return "baseline" if value is None else f"{value:.4f}"
-
-
 def _spread(scores: Sequence[Score], group: Sequence[int]) -> dict[str, float]:
     values = [scores[index].value for index in group]
     return {"mean": mean(values), "deviation": stdev(values)}
@@ -299,9 +294,10 @@ def _table_of_scores(
         for value in of_system:
             cells.append(value.shown(value.value))
             if is_compared:
-                p_values = map(_p_value, (value.p_bootstrap, value.p_randomisation))
+                p_values = (value.p_bootstrap, value.p_randomisation)
+                shown = ["baseline" if p is None else f"{p:.4f}" for p in p_values]
                 cells.append(value.shown_interval)
-                cells += ["identical"] * 2 if value.identical else p_values
+                cells += ["identical"] * 2 if value.identical else shown
         if not is_compared:
             cells += [value.shown_interval for value in of_system if value.shown_interval]
         rows.append(cells)

@@ -12,7 +12,7 @@ import click
 
 from mtkit.base.errors import MtkitError
 from mtkit.cli import options as shared
-from mtkit.cli.console import is_later_worker, print_text, say
+from mtkit.cli.console import is_later_worker, is_worker, print_text, say
 
 if TYPE_CHECKING:
     from mtkit.config import Config
@@ -133,10 +133,9 @@ def train(
     config = settings.load_config(config_name, overrides)
     data_path = data_path or (Path(config.data.dir) if config.data.dir else None)
     from mtkit.base.devices import workers_wanted
-    from mtkit.base.launched import given_rank
     from mtkit.train import is_launched, launch
 
-    alone = given_rank() is None
+    alone = not is_worker()
     if not alone and not is_launched():
         shared.refuse_given(
             ["workers", "max_restarts"],
@@ -165,8 +164,7 @@ def train(
             raise no_base
     if alone and (count > 1 or max_restarts):
         # Workers that start later must not find a newer folder.
-        folders = [f"--data={data.path}", f"--run={target}"]
-        command = ["-m", "mtkit", *sys.argv[1:], *folders]
+        command = ["-m", "mtkit", *sys.argv[1:], f"--data={data.path}", f"--run={target}"]
         return launch(command, count, max_restarts=max_restarts)
     from mtkit import train as training
 

@@ -256,7 +256,7 @@ def translate(
         document = places = None
         if is_document:
             of_run = runs[0].manifest.data
-            document = DocumentLines.read(
+            document = DocumentLines(
                 input_path,
                 format_,
                 below=wanted.below,

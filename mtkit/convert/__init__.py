@@ -1,7 +1,5 @@
 """Models to and from other software."""
 
-from __future__ import annotations
-
 from mtkit.convert.export_run import export
 from mtkit.convert.import_run import Imported, import_model
 

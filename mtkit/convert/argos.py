@@ -39,8 +39,8 @@ from mtkit.convert.verification import (
     Bounds,
     CheckText,
     RunModel,
-    agreement,
     comparable,
+    compare,
 )
 from mtkit.run_folder import Run
 from mtkit.score import score
@@ -144,14 +144,8 @@ class _ArgosAgreement(Agreement):
         return text
 
 
-class _SpacedModel(RunModel):
-    """The model of a run, with a space for an underscore as in Argos."""
-
-    def translate(self, lines: Sequence[str]) -> list[str]:
-        return list(map(_spaced, super().translate(lines)))
-
-
 def _spaced(text: str) -> str:
+    """A translation as Argos writes it, with a space for an underscore."""
     return text.replace("_", " ")
 
 
@@ -249,8 +243,7 @@ class _Argos(Target):
         for side, language in (("from", translator.src_lang), ("to", translator.tgt_lang)):
             name = language_name(standard_tag(language))
             metadata |= {f"{side}_code": libretranslate_code(language), f"{side}_name": name}
-        text = json_text(metadata, indent=2) + "\n"
-        (folder / _METADATA).write_text(text, encoding="utf-8")
+        (folder / _METADATA).write_text(json_text(metadata, indent=2) + "\n", encoding="utf-8")
         splits = run.config.decode.split_sentences
         if splits == "auto":
             splits = run.manifest.data.has_single_sentences
@@ -264,8 +257,8 @@ class _Argos(Target):
         decode = translator.config.model_copy(update=longest)
         runs = LoadedRuns(translator.vocabularies, decode, src_prefix=translator.src_prefix)
         greedy = Translator(runs, Torch(translator.models, runs))
-        ours = _SpacedModel(greedy)
-        translations = [of.translate(text.lines) for of in (ours, theirs)]
+        spaced = list(map(_spaced, greedy.translate(text.lines)))
+        translations = [spaced, theirs.translate(text.lines)]
         rows = list(zip(text.lines, *translations, strict=True))
         ties = None
         if record.quantization == "float32":
@@ -287,7 +280,7 @@ class _Argos(Target):
             mine, other, references = zip(*within, strict=True)
             lost = score(mine, [references]).value - score(other, [references]).value
             bleu_lost = round(lost, 4)
-        agreed = agreement(ours, theirs, text, translations)
+        agreed = compare(RunModel(greedy), theirs, text, translations)
         return _ArgosAgreement(**vars(agreed), ties=ties, bleu_lost=bleu_lost)
 
     def usage(self, out: Path, config: Config, translator: Translator) -> str:

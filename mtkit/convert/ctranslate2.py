@@ -15,7 +15,6 @@ from mtkit.convert.export_record import (
     SENTENCEPIECE_FILES,
     Quantization,
     longest_sequence,
-    plain_greedy,
     power_penalty,
 )
 from mtkit.convert.target import Export, Target, example_tag, quoted
@@ -191,7 +190,7 @@ class _CTranslate2(Target):
 
     def load(self, folder: Path, decode: DecodeConfig) -> CTranslate2Model:
         vocabularies = Vocabularies.load(folder, SENTENCEPIECE_FILES)
-        return CTranslate2Model(folder, vocabularies, plain_greedy(decode))
+        return CTranslate2Model(folder, vocabularies, decode)
 
     def usage(self, out: Path, config: Config, translator: Translator) -> str:
         vocabularies = translator.vocabularies

@@ -29,8 +29,6 @@ RECORD = "export.json"
 SENTENCEPIECE_FILES = VocabularyFiles("sentencepiece.model", "source.spm", "target.spm")
 # A translation of usual length, in subwords.
 _USUAL_LENGTH = 25
-# Where the files of a model do not say it: what transformers does, and OPUS-MT models are made for.
-_IMPORTED = DecodeConfig(length_penalty=1.0, length_penalty_form="power")
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,8 @@ def recorded(folder: Path) -> tuple[DecodeConfig | None, LineFacts]:
 
 def given_settings(beam_size: Any, length_penalty: Any) -> DecodeConfig:
     """The settings in the files of a model, as numbers or texts; impossible values are left out."""
-    decode = _IMPORTED
+    # By default what transformers does, and OPUS-MT models are made for.
+    decode = DecodeConfig(length_penalty=1.0, length_penalty_form="power")
     with suppress(ValueError, MtkitError):
         decode = change_decoding(decode, {"beam_size": int(str(beam_size)[:20])})
     with suppress(ValueError, MtkitError):

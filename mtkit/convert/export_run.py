@@ -120,12 +120,13 @@ def export(
     with target.output(out, force=force) as folder:
         # Linearised, because other software has what the model of a parser writes, and not the
         # trees.
+        decode = plain_greedy(run.config.decode)
         translator = target.open(
             run,
             src_lang=src_lang,
             tgt_lang=tgt_lang,
             checkpoint=checkpoint,
-            config=plain_greedy(run.config.decode),
+            config=decode,
             prepared=False,
             linearised=True,
         )
@@ -135,7 +136,7 @@ def export(
         target.write(exported)
         log.info("converted; now loading and checking the exported files")
         try:
-            theirs = target.load(folder, run.config.decode)
+            theirs = target.load(folder, decode)
         except (MtkitError, SafetensorError, RuntimeError, ValueError, OSError) as error:
             reason = f"the export cannot be loaded: {reason_of(error, most=300)}"
             raise MtkitError(f"{out}: not written, because {reason}") from error

@@ -25,7 +25,6 @@ from mtkit.convert.export_record import (
     SENTENCEPIECE_FILES,
     longest_sequence,
     longest_source,
-    plain_greedy,
     power_penalty,
 )
 from mtkit.convert.marian import DROPOUTS, halves, layer_parts, marian_settings, new_ids
@@ -180,10 +179,8 @@ class MarianModel:
                 **self._tokenizer([lines[row] for row in rows], return_tensors="pt"),
                 max_new_tokens=min(length + self._decode.max_extra_length, max_length),
             )
-            texts: list[str]
-            first = 1 if self._tag is None else 2
-            texts = self._tokenizer.batch_decode(outputs[:, first:], skip_special_tokens=True)
-            return texts
+            outputs = outputs[:, 1 if self._tag is None else 2 :]
+            return list(self._tokenizer.batch_decode(outputs, skip_special_tokens=True))
 
         return by_length(sources, translate)
 
@@ -247,7 +244,7 @@ class _HuggingFace(Target):
     )
 
     def load(self, folder: Path, decode: DecodeConfig) -> MarianModel:
-        return MarianModel(folder, plain_greedy(decode))
+        return MarianModel(folder, decode)
 
     def limits(self, config: ModelConfig) -> Limits:
         return common_limits(config) | {
@@ -295,8 +292,7 @@ class _HuggingFace(Target):
         tokenizer.save_pretrained(folder)
 
     def usage(self, out: Path, config: Config, translator: Translator) -> str:
-        text = f"{example_tag(translator.vocabularies)} Text to translate.".lstrip()
-        return program(out, text)
+        return program(out, f"{example_tag(translator.vocabularies)} Text to translate.".lstrip())
 
 
 HUGGINGFACE = _HuggingFace()

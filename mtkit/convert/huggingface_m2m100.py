@@ -18,7 +18,6 @@ from mtkit.base.errors import MtkitError
 from mtkit.base.files import json_text
 from mtkit.base.sentencepiece_model import Piece, pieces_in, with_pieces
 from mtkit.config import Config, DecodeConfig, ModelConfig
-from mtkit.convert.export_record import plain_greedy
 from mtkit.convert.huggingface import (
     NEEDS,
     MarianModel,
@@ -162,7 +161,7 @@ class _M2M100(Target):
     note = "For a model on the hub, write its name instead of the dot. Leave blank lines out."
 
     def load(self, folder: Path, decode: DecodeConfig) -> MarianModel:
-        return MarianModel(folder, plain_greedy(decode), bans_padding=True)
+        return MarianModel(folder, decode, bans_padding=True)
 
     def compare(self, export: Export, theirs: MarianModel, text: CheckText) -> Agreement:
         ours = export.translator

@@ -129,7 +129,8 @@ def import_model(
     by_name = named.groups() if named else ("", "")
     src_lang = src_lang or model.src_lang or by_name[0]
     tgt_lang = tgt_lang or model.tgt_lang or by_name[1]
-    peer = model.folder if importlib.util.find_spec("transformers") else None
+    has_transformers = importlib.util.find_spec("transformers") is not None
+    peer = model.folder if has_transformers else None
     if peer is not None and model.positions is not None and not has_tokenizer(peer):
         log.warning("%s: has no tokenizer.json, which transformers needs", source)
         peer = None
@@ -166,12 +167,9 @@ def import_model(
             name = check or "random subwords"
             raise MtkitError(f"no line to check with in {name}; give other text as --check FILE")
         if peer is None:
-            log.warning(
-                "not compared with other software%s",
-                ""
-                if model.folder is None or importlib.util.find_spec("transformers")
-                else f"; {install_advice('the comparison', 'transformers', extra='export')}",
-            )
+            advice = f"; {install_advice('the comparison', 'transformers', extra='export')}"
+            is_useful = model.folder is not None and not has_transformers
+            log.warning("not compared with other software%s", advice if is_useful else "")
         else:
             log.info("converted; now comparing it with transformers")
             text = "random subwords" if given is None else "the given text"

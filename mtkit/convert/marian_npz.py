@@ -148,13 +148,12 @@ def read_npz(file: Path, vocabularies: tuple[Path, Path] | None) -> MarianSource
     for side, stack in ((src, "encoder"), (tgt, "decoder")):
         name = "model.shared.weight" if one_matrix else f"model.{stack}.embed_tokens.weight"
         # Padding is not in a vocabulary of Marian: a last row, of zeros.
-        rows = len(tensors[name])
-        if rows != len(side.pieces) - 1 and not (one_matrix and rows == len(side.pieces)):
-            count = len(side.pieces) - 1
+        rows, count = len(tensors[name]), len(side.pieces) - 1
+        if rows != count and not (one_matrix and rows == count + 1):
             raise MtkitError(
                 f"{file}: has {rows} embeddings for the {count} subwords of {side.file}"
             )
-        if rows != len(side.pieces):
+        if rows == count:
             tensors[name] = torch.nn.functional.pad(tensors[name], (0, 0, 0, 1))
     tensors["final_logits_bias"] = torch.nn.functional.pad(tensors["final_logits_bias"], (0, 1))
     sizes = len(src.pieces), len(tgt.pieces)

@@ -16,7 +16,7 @@ when the graph runs. The bytes are unsigned, because products of signed ones ove
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from functools import partial, reduce
 from typing import Any
@@ -61,11 +61,7 @@ def encoder_graph(model: Transformer, *, longest: int, is_int8: bool) -> Any:
         bias = graph.node("Add", bias, graph.band(places, places, is_causal=False))
     for number in range(config.encoder_layers):
         name = f"encoder.{number}"
-        sublayers = [
-            partial(graph.attend_to_self, name, bias=bias),
-            partial(graph.feed_forward, name),
-        ]
-        x = graph.layer(name, x, sublayers)
+        x = graph.layer(name, x, partial(graph.attend_to_self, name, bias=bias))
     graph.node("Identity", graph.final_norm("encoder_norm", x), to_name="last_hidden_state")
     inputs = [_value(name, "INT64", _SOURCE) for name in ("input_ids", "attention_mask")]
     outputs = [_value("last_hidden_state", "FLOAT", [*_SOURCE, config.d_model])]
@@ -90,12 +86,9 @@ def decoder_graph(model: Transformer, *, longest: int, is_int8: bool) -> Any:
     memory_bias = graph.hide_padding("encoder_attention_mask")
     for number in range(config.decoder_layers):
         name = f"decoder.{number}"
-        sublayers = [
-            partial(graph.attend_to_self, name, bias=own_bias, cache=number),
-            partial(graph.attend_to_memory, name, bias=memory_bias, cache=number),
-            partial(graph.feed_forward, name),
-        ]
-        x = graph.layer(name, x, sublayers)
+        to_self = partial(graph.attend_to_self, name, bias=own_bias, cache=number)
+        to_memory = partial(graph.attend_to_memory, name, bias=memory_bias, cache=number)
+        x = graph.layer(name, x, to_self, to_memory)
     graph.node("Identity", graph.logits(graph.final_norm("decoder_norm", x)), to_name="logits")
     inputs = [
         _value("encoder_attention_mask", "INT64", _SOURCE),
@@ -286,7 +279,8 @@ class _Graph:
     def final_norm(self, name: str, x: str) -> str:
         return self.norm(name, x) if self.config.norm == "pre" else x
 
-    def layer(self, name: str, x: str, sublayers: Iterable[Callable[[str], str]]) -> str:
+    def layer(self, name: str, x: str, *attentions: Callable[[str], str]) -> str:
+        sublayers: list[Callable[[str], str]] = [*attentions, partial(self.feed_forward, name)]
         for number, sublayer in enumerate(sublayers):
             norm = partial(self.norm, f"{name}.residuals.{number}.norm")
             if self.config.norm == "pre":

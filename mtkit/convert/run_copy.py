@@ -9,7 +9,6 @@ from pathlib import Path
 from mtkit.align import AlignmentSettings
 from mtkit.check import RunChecks
 from mtkit.config import Config, DecodeConfig, ModelConfig
-from mtkit.convert.export_record import plain_greedy
 from mtkit.convert.target import Export, Limits, Target
 from mtkit.convert.trimming import Trimming
 from mtkit.convert.verification import (
@@ -62,9 +61,7 @@ class _RunCopy(Target):
             checks.copy_files(run.path, folder, checkpoint=exported.selection(None).description)
 
     def load(self, folder: Path, decode: DecodeConfig) -> RunModel:
-        return RunModel(
-            load_untagged(Run.open(folder), config=plain_greedy(decode), linearised=True)
-        )
+        return RunModel(load_untagged(Run.open(folder), config=decode, linearised=True))
 
     def compare(self, export: Export, theirs: RunModel, text: CheckText) -> Agreement:
         if self._trimming is not None:

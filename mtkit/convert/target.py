@@ -68,7 +68,7 @@ class Target(ABC):
 
     @abstractmethod
     def load(self, folder: Path, decode: DecodeConfig) -> LoadedModel:
-        """Load the files in a folder, with greedy search."""
+        """Load the files in a folder; `decode` is `plain_greedy`."""
 
     @abstractmethod
     def usage(self, out: Path, config: Config, translator: Translator) -> str:

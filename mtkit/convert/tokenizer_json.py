@@ -156,9 +156,8 @@ def _bpe(tokenizer: Tokenizer, names: dict[int, str]) -> Any:
 def _unigram(tokenizer: Tokenizer, pieces: dict[int, Piece], names: dict[int, str]) -> Any:
     from tokenizers.models import Unigram
 
-    kinds = ("normal", "symbol")
     scores = [
-        (names[i], piece.score if piece.kind in kinds else _LAST_RESORT)
+        (names[i], piece.score if piece.kind in ("normal", "symbol") else _LAST_RESORT)
         for i, piece in pieces.items()
     ]
     return Unigram(scores, unk_id=UNK_ID, byte_fallback=tokenizer.has_bytes)

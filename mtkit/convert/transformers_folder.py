@@ -425,7 +425,6 @@ def _weights_in(file: Path) -> Tensors:
 
 
 def _unpickled(file: Path) -> Tensors:
-    """The tensors of a file of PyTorch, which is a pickle."""
     try:
         with open_file(file) as opened:
             # In the format of today, storages are parts of the file and never beyond its end.

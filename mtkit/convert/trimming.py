@@ -25,7 +25,7 @@ from mtkit.base.language_id import find_code, listed_languages
 from mtkit.base.sentencepiece_model import is_bpe, pieces_in, with_pieces
 from mtkit.base.text import read_lines
 from mtkit.checkpoint import Tensors
-from mtkit.convert.verification import Agreement, CheckText, RunModel, agreement
+from mtkit.convert.verification import Agreement, CheckText, RunModel, compare
 from mtkit.kernels.cpu_loss import NEVER
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
@@ -61,10 +61,8 @@ class Trimming:
         if imported is not None:
             imported = imported.model_copy(update={"subwords": None})
         if data.directions:
-            codes, has_both = (
-                self.vocabularies.src.language_tags,
-                self.vocabularies.has_tags_on_both_sides,
-            )
+            codes = self.vocabularies.src.language_tags
+            has_both = self.vocabularies.has_tags_on_both_sides
             left = [
                 d
                 for d in data.directions
@@ -113,7 +111,7 @@ class Trimming:
             )
         whole = RunModel(Translator(runs, Torch([limited.eval()], runs)))
         # A translation may be written in other subwords than it was made of; this text is not.
-        return agreement(whole, trimmed, text, [whole.translate(same), theirs], targets=same)
+        return compare(whole, trimmed, text, [whole.translate(same), theirs], targets=same)
 
     def is_as_before(self, old: Vocabularies, lines: Sequence[str]) -> _Mask:
         """(N,): whether both vocabularies segment a line as the old ones did."""
@@ -200,7 +198,6 @@ def _blocks(files: Sequence[Path]) -> Iterator[list[str]]:
 
 
 def _dropped_tags(run: Run, old: Vocabularies, languages: Sequence[str]) -> set[str]:
-    """The tags that do not stay."""
     tags = old.src.language_tags
     if languages and not tags:
         raise MtkitError(f"--keep-language: {run.path} has no language tags; leave it out")

@@ -113,16 +113,11 @@ def accept(agreed: Agreement, bounds: Bounds, *, refusal: str) -> None:
     log.info("checked: %s", agreed)
 
 
-def compare(ours: LoadedModel, theirs: LoadedModel, text: CheckText) -> Agreement:
-    """Translate lines with two models, and score the first model's translations with both."""
-    return agreement(ours, theirs, text, [of.translate(text.lines) for of in (ours, theirs)])
-
-
-def agreement(
+def compare(
     ours: LoadedModel,
     theirs: LoadedModel,
     text: CheckText,
-    translations: Sequence[Sequence[str]],
+    translations: Sequence[Sequence[str]] | None = None,
     *,
     targets: Sequence[str] | None = None,
 ) -> Agreement:
@@ -131,6 +126,7 @@ def agreement(
     These are of `targets`, by default of the first model's translations.
     """
     lines = text.lines
+    translations = translations or [of.translate(lines) for of in (ours, theirs)]
     mine, other = (list(map(comparable, of_model)) for of_model in translations)
     batch = lines[:COMPARED_LINES], (targets or mine)[:COMPARED_LINES]
     scored = ([rows[: text.positions] for rows in of.log_probs(*batch)] for of in (ours, theirs))

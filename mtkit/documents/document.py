@@ -14,7 +14,6 @@ from mtkit.documents.inline import has_same_codes
 # A package of parts is refused if it unpacks to more bytes than this, or than its reader allows.
 MAX_UNPACKED = 200_000_000
 
-
 # A note; the command line adds which option translates them again.
 ALL_TRANSLATED = "all its texts have a translation"
 

@@ -99,7 +99,6 @@ class _Entry:
 
     @property
     def segments(self) -> set[int]:
-        """The numbers of its segments."""
         return {part for parts in self.parts.values() for part in parts if isinstance(part, int)}
 
 
@@ -197,8 +196,7 @@ class Gettext(Document):
                 if shown and not re.match(r"#|domain\b", shown):
                     number = self._file.line_number(line.start())
                     raise MtkitError(f"line {number}: not a msgid with its msgstr: {shown[:40]}")
-                is_of_entry = shown.startswith("#") and not shown.startswith("#~")
-                if is_of_entry:
+                if shown.startswith("#") and not shown.startswith("#~"):
                     comments.append(line[0])
                 elif line[0]:
                     comments.clear()

@@ -129,8 +129,7 @@ def _look(formats: Iterable[Element]) -> tuple[object, ...]:
         look += sorted(pair for pair in properties.items() if pair[0] not in _SAME_LOOK)
         for child in properties:
             if local_name(child) not in _SAME_LOOK:
-                nodes = child.iter(etree.Element)
-                look += ((node.tag, *sorted(node.items())) for node in nodes)
+                look += ((node.tag, *sorted(node.items())) for node in child.iter(etree.Element))
     return tuple(look)
 
 
@@ -314,7 +313,6 @@ class Word(OfficeDocument):
 
 
 def _relations_of(name: str) -> str:
-    """The part with the relations of a part."""
     folder, file = posixpath.split(name)
     return posixpath.join(folder, "_rels", f"{file}.rels")
 

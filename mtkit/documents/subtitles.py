@@ -95,7 +95,6 @@ class _Text:
 
     @property
     def words(self) -> str:
-        """What is said."""
         return "".join(piece.value for piece in self.pieces if piece.name is None)
 
     def leave_dots(self) -> None:

@@ -10,15 +10,7 @@ from lxml import etree
 from mtkit.base.copied import TAG
 from mtkit.base.errors import MtkitError
 from mtkit.base.language_id import is_same_language
-from mtkit.documents.paragraph import (
-    Element,
-    Paragraph,
-    Piece,
-    by_name,
-    cut,
-    local_name,
-    xml_text,
-)
+from mtkit.documents.paragraph import Element, Paragraph, Piece, by_name, cut, local_name, xml_text
 from mtkit.documents.xml import Doubt, XmlDocument
 from mtkit.documents.zipped import Package
 

@@ -79,12 +79,26 @@ class XmlDocument(Document):
                 yield paragraph, segments
 
     def _tree(self, name: str) -> Element:
+        """The root of a part; MtkitError if it is no XML, too large, or declares entities."""
         if name not in self._package.names:
             raise MtkitError(f"it is not what its ending says: {name} is missing")
         label = f"its part {name}" if name else "it"
         if self._package.size(name) > MAX_PART:
             raise TooLargeError(f"{label} has more than {MAX_PART:,} bytes; divide the document")
-        return parsed(self._cleaned(self._package.read(name)), label)
+        data = self._cleaned(self._package.read(name))
+        if data.count(b"<") + data.count(b"=") > 2 * MAX_TAGS:
+            raise TooLargeError(f"{label} has more than {MAX_TAGS:,} tags; divide the document")
+        try:
+            root = etree.fromstring(data, _PARSER)
+        except (etree.XMLSyntaxError, ValueError) as error:
+            fault = getattr(error, "msg", error)
+            raise MtkitError(f"{label} is not well-formed XML: {fault}") from None
+        declared = root.getroottree().docinfo.internalDTD
+        if declared is not None and any(declared.iterentities()):
+            raise MtkitError(
+                f"{label} declares entities in a DOCTYPE, which is not safe; remove it"
+            )
+        return root
 
     def _cleaned(self, data: bytes) -> bytes:
         """The bytes of a part as XML."""
@@ -143,23 +157,6 @@ def _cell(element: Element, numbers: Mapping[Element, int]) -> str:
     if cell is None or cell.getparent().getparent() is None:
         return ""
     return f" (row {numbers.get(cell.getparent(), 1)}, cell {numbers[cell]})"
-
-
-def parsed(data: bytes, name: str) -> Element:
-    """The root of some XML; nothing outside of it is read.
-
-    MtkitError if it is no XML, too large, or declares entities.
-    """
-    if data.count(b"<") + data.count(b"=") > 2 * MAX_TAGS:
-        raise TooLargeError(f"{name} has more than {MAX_TAGS:,} tags; divide the document")
-    try:
-        root = etree.fromstring(data, _PARSER)
-    except (etree.XMLSyntaxError, ValueError) as error:
-        raise MtkitError(f"{name} is not well-formed XML: {getattr(error, 'msg', error)}") from None
-    declared = root.getroottree().docinfo.internalDTD
-    if declared is not None and any(declared.iterentities()):
-        raise MtkitError(f"{name} declares entities in a DOCTYPE, which is not safe; remove it")
-    return root
 
 
 def serialised(root: Element, old: bytes = b"") -> bytes:
