@@ -148,6 +148,7 @@ class DocumentLines(DistinctLines):
 
     def _rows(self) -> str:
         numbers = {line: number for number, line in enumerate(self.lines, 1)}
+        translated = zip(self.document.segments, self.translations, strict=True)
         rows = [
             {
                 "segment": number,
@@ -156,8 +157,6 @@ class DocumentLines(DistinctLines):
                 "translation": plain_text(translation or segment.line),
                 **self.checks.get(numbers[segment.line], {}),
             }
-            for number, (segment, translation) in enumerate(
-                zip(self.document.segments, self.translations, strict=True), 1
-            )
+            for number, (segment, translation) in enumerate(translated, 1)
         ]
         return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)

@@ -526,11 +526,10 @@ class _LineTranslator:
         self, hypotheses: list[list[Translation]], window: Window
     ) -> Iterator[Alignment | None]:
         """The word alignment of each translation, one after another."""
+        of_lines = zip(window.lines, hypotheses, strict=True)
         given = [
             (number, line, translation)
-            for number, (line, translations) in enumerate(
-                zip(window.lines, hypotheses, strict=True), window.first_line
-            )
+            for number, (line, translations) in enumerate(of_lines, window.first_line)
             for translation in translations
         ]
         if self.aligner is None or not given:

@@ -157,10 +157,7 @@ class MarianModel:
         self._tag = self.id_of(tgt_lang)
         search = self._model.generation_config
         search.forced_bos_token_id = self._tag
-        search.bad_words_ids = [
-            *([token] for token in self._banned),
-            *([i] for i in map(self.id_of, codes)),
-        ]
+        search.bad_words_ids = [[i] for i in (*self._banned, *map(self.id_of, codes))]
         return self
 
     def id_of(self, code: str) -> int:

@@ -124,12 +124,8 @@ def read_subwords(folder: Path, words: dict[str, Any], size: int) -> Subwords:
     known = [code for code in codes if code]
     if twice := sorted({code for code in known if known.count(code) > 1}):
         raise MtkitError(f"{folder}: the language {twice[0]} has two ids")
-    behind = range(len(pieces), len(pieces) + len(codes) + count)
-    codes += [""] * count
-    pieces += [
-        language_tag(code, "both") if code else MADE_UP.format(i)
-        for i, code in zip(behind, codes, strict=True)
-    ]
+    behind = enumerate(codes + [""] * count, len(pieces))
+    pieces += [language_tag(code, "both") if code else MADE_UP.format(i) for i, code in behind]
     return Subwords(pieces, eos=EOS, unk=UNK, pad=PAD, model=model, file=folder / SENTENCEPIECE)
 
 

@@ -118,9 +118,8 @@ class Trimming:
         same = np.ones(len(lines), np.bool_)
         sides = zip(old, self.vocabularies, (self.src_rows, self.tgt_rows), strict=True)
         for ours, theirs, rows in islice(sides, 1 if old.is_joint else 2):
-            for i, (before, after) in enumerate(
-                zip(ours.encode_batch(lines), theirs.encode_batch(lines), strict=True)
-            ):
+            both = zip(ours.encode_batch(lines), theirs.encode_batch(lines), strict=True)
+            for i, (before, after) in enumerate(both):
                 same[i] &= before == [rows[number] for number in after]
         return same
 

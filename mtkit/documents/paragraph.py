@@ -240,10 +240,8 @@ class Paragraph:
             texts = [piece.element.text or "" for piece in begin if piece.element is not None]
             if not self.written.match("".join(texts)):
                 return [Piece("shown", parts=_leaves([*begin, *inside, end]))]
-            opened, closed = (
-                Piece("open", parts=_leaves(begin)),
-                Piece("close", parts=_leaves([end])),
-            )
+            opened = Piece("open", parts=_leaves(begin))
+            closed = Piece("close", parts=_leaves([end]))
         opened.end = closed
         opened.is_break = closed.is_break = any(piece.is_break for piece in inside)
         pieces = [opened, *inside, closed]

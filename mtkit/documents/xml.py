@@ -159,7 +159,7 @@ def _cell(element: Element, numbers: Mapping[Element, int]) -> str:
     return f" (row {numbers.get(cell.getparent(), 1)}, cell {numbers[cell]})"
 
 
-def serialised(root: Element, old: bytes = b"") -> bytes:
+def serialised(root: Element, old: bytes) -> bytes:
     """The XML of a tree in UTF-8; declaration and line ends are those of the XML that it was."""
     declaration = _DECLARATION.match(old)
     begin = declaration[0] if declaration else b"<?xml version='1.0' encoding='UTF-8'?>\n"
