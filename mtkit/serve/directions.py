@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 
 from mtkit.base.errors import MtkitError
-from mtkit.check import Checker, RunChecks, warn_of_checkpoint
+from mtkit.check import Checker, InputLanguage, RunChecks, warn_of_checkpoint
 from mtkit.run_folder import Run
 from mtkit.serve.languages import public_code
 from mtkit.translate import Translator
@@ -61,6 +61,15 @@ class Directions:
     def find(self, source: str, target: str, *, splits: bool = True) -> Translator | None:
         """The translator of a direction, if there is one."""
         return (self._translators if splits else self._unsplit).get((source, target))
+
+    def wrong_language(self, pair: Direction, lines: Iterable[str]) -> str:
+        """Which language many lines are in instead of the source of a direction, or nothing."""
+        if (translator := self.find(*pair)) is None:
+            return ""
+        language = InputLanguage(self._runs[pair].path, translator.src_lang, translator.tgt_lang)
+        for _ in language.read(lines):
+            pass
+        return language.sentence()
 
     @property
     def checked(self) -> list[Direction]:

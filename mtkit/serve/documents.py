@@ -57,6 +57,9 @@ async def translate_document(
     path = PurePosixPath(file.name)
     translations = [part for best, *_ in answer.translations for part in best.parts]
     notes += _notes(translations)
+    given = (line for part in parts for line in part.split("\n"))
+    if wrong := await in_thread(service.directions.wrong_language, codes, given):
+        notes.append(wrong)
     return ClientFile(f"{path.stem}.{codes[1]}{path.suffix}", data), notes
 
 

@@ -83,7 +83,7 @@ def test_changed_pairs_are_refused_by_a_thorough_check_only(fitted, tmp_path):
     with (run.path / EXAMPLES).open("a", encoding="utf-8") as file:
         file.write("one\teins\n")
     load_checker(run)
-    with pytest.raises(MtkitError, match=r"examples\.tsv: is missing, or was changed since"):
+    with pytest.raises(MtkitError, match=r"was changed since .* --fit --run .*/run, or delete it$"):
         load_checker(run, thorough=True)
 
 

@@ -528,3 +528,18 @@ def test_long_text_is_checked_in_a_moment(facts):
 def test_marks_belong_to_the_letters_before_them(text, facts):
     assert "loop" not in kinds("A small thing.", text, facts)
     assert len(facts.texts("", text)[1].words) == len(text.split())
+
+
+@pytest.mark.parametrize(
+    ("source", "translation", "is_marked"),
+    [
+        ("Three million euros.", "Drei Milliarden Euro.", True),
+        ("Twenty billion euros.", "Zwanzig Millionen Euro.", True),
+        ("Three million euros.", "Drei Millionen Euro.", False),
+        ("Two thousand million people.", "Zwei Milliarden Menschen.", False),
+    ],
+)
+def test_millions_and_billions_in_words_are_compared(source, translation, is_marked):
+    checker = Checker(PairFacts.learn([], src_lang="en", tgt_lang="de"))
+    findings = checker.check(source, translation).findings
+    assert [finding.kind for finding in findings] == ["numbers"] * is_marked

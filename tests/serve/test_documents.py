@@ -14,6 +14,7 @@ import pytest
 from support.documents import odt, run, word, xliff, zipped
 from support.served import Gate, Served, parts, until
 
+from mtkit.check import InputLanguage
 from mtkit.run_folder import Run
 from mtkit.serve import Access, Limits
 from mtkit.serve.access import DocumentTurns
@@ -359,3 +360,10 @@ def test_cut_segments_and_terms_that_are_missing_are_said(served: Served, name: 
     assert "translations without terms that the glossary demands: 2 ('\\x01')" in notes
     plain = served.upload(name, data.replace(texts[2], b"one"), glossary='{"two": "zwo"}').json
     assert "notes" not in plain
+
+
+def test_a_file_in_another_language_is_said(served: Served, monkeypatch: pytest.MonkeyPatch):
+    assert "notes" not in served.upload("a.txt", b"one\ntwo").json
+    # The words of this run are in no language.
+    monkeypatch.setattr(InputLanguage, "sentence", lambda self: f"{len(self._lines)} in German")
+    assert served.upload("a.txt", b"one\ntwo").json["notes"] == ["2 in German"]

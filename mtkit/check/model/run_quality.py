@@ -7,6 +7,7 @@ training pairs.
 from __future__ import annotations
 
 import logging
+import shlex
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -110,7 +111,7 @@ class RunChecks(Record):
         examples, forecast = run.path / EXAMPLES, direction.thorough
         has_examples = thorough and direction.with_examples is not None and examples.exists()
         if has_examples:
-            _check_file(examples, self.examples)
+            _check_file(examples, self.examples, more=", or delete it")
             forecast = direction.with_examples
         elif thorough:
             log.info("no training pairs are compared with: %s is missing", examples)
@@ -125,10 +126,11 @@ class RunChecks(Record):
         )
 
 
-def _check_file(path: Path, checksum: str) -> None:
+def _check_file(path: Path, checksum: str, *, more: str = "") -> None:
     if not path.is_file() or sha256_of(path) != checksum:
         raise MtkitError(
-            f"{path}: is missing, or was changed since it was written; run mtkit check --fit"
+            f"{path}: is missing, or was changed since it was written; run mtkit check --fit "
+            f"--run {shlex.quote(str(path.parent))}{more}"
         )
 
 

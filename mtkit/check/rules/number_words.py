@@ -130,6 +130,8 @@ def numbers_in_words(text: str, language: str) -> InWords:
                 values.update((whole + 0.5) * scale for whole in (0, part) for scale in scales)
             if scales[0] == 100:
                 part = (part or 1.0) * 100
+            elif total and not part:
+                total *= scales[0]  # two thousand million
             else:
                 total, part = total + (part or 1.0) * scales[0], 0.0
             run.append(phrase)

@@ -313,12 +313,7 @@ def _numbers(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
 
 
 def _number_words(src: Text, tgt: Text) -> Iterator[Finding]:
-    values, others = (
-        {known[word] for word in side.words if word in known}
-        for side in (src, tgt)
-        for known in [single_words(side.language)]
-    )
-    if others and values != others:
+    if not single_words(tgt.language).keys().isdisjoint(tgt.words):
         rest = changed_words(src.plain, tgt.plain, src_lang=src.language, tgt_lang=tgt.language)
         if rest.src:
             yield Finding("numbers", _changed(rest), 0.7)
