@@ -339,7 +339,7 @@ def mutual_chrf(texts: Sequence[str]) -> list[float]:
     # Sums over the n-gram orders that both texts have, of text i (rows) against text j.
     precision, recall, orders = np.zeros((3, len(distinct), len(distinct)))
     for last in range(CHRF.CHAR_ORDER):
-        # The n-gram from each character on: the number of the shorter one and its last character.
+        # An n-gram is the number of the shorter one, and its last character, below 2 ** 21.
         spelled = (ngrams[:-1] << 21) + characters[last:]
         different, ngrams = np.unique(spelled, return_inverse=True)
         inside = owners[: len(ngrams)] == owners[last:]

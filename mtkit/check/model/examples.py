@@ -54,8 +54,8 @@ class Examples:
             minlength=len(self._pairs),
         )
         cosines = products / np.maximum(self._lengths, np.finfo(float).tiny)
-        # By cosine, and then in the order of the pairs: which of equal ones a partition takes is
-        # not the same on all processors.
+        # Sorted by cosine, equal ones in their order: which of these a partition takes depends on
+        # the processor.
         count = min(limits.EXAMPLES, len(cosines))
         lowest = np.partition(cosines, -count)[-count] if count else 0.0
         near = np.flatnonzero(cosines >= max(lowest, np.finfo(float).tiny))

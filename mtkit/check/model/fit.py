@@ -52,7 +52,7 @@ class _Direction(NamedTuple):
 
 
 class _Forecasts(NamedTuple):
-    """Those of `DirectionChecks`."""
+    """The forecasts of a direction; None if it has too few pairs."""
 
     forecast: Forecast | None = None
     thorough: Forecast | None = None
