@@ -16,6 +16,7 @@ import json
 import logging
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -137,6 +138,15 @@ def naming_target(partial: Path, target: Path) -> Iterator[None]:
     except MtkitError as error:
         error.args = (str(error).replace(str(partial), str(target)),)
         raise
+
+
+def is_writable(folder: Path) -> bool:
+    """Whether a file can be created in a folder. It is tried: root has all permissions."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
 
 
 def partial_name(path: Path) -> Path:

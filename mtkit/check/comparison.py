@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from mtkit.base.errors import MtkitError
 from mtkit.base.html import ONE, TWO, Chart, Line, printable, rendered
 from mtkit.check.checker import Checked, Checker
 from mtkit.check.rules import limits
@@ -71,11 +70,9 @@ def comparison_page(
     The metrics are those of whole texts; lines have their chrF, and outside scores.
 
     Raises:
-        MtkitError: if the number of lines differs, or there are none.
+        MtkitError: if the number of lines differs.
     """
     names = [system.name for system in systems]
-    if not text.size:
-        raise MtkitError(f"no lines in {' and '.join(names)}: nothing to compare")
     if not text.references:
         for system in systems:
             refuse_unequal(system.name, system.translations, "the source", text.src)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -223,10 +222,11 @@ def _check_block(checker: Checker, block: Block, **wanted: Any) -> BlockReport:
 
 def _fit(run: Run, fit: Callable[[], object]) -> None:
     """Call `fit` for a run that can be fitted, and say what was written."""
+    from mtkit.base.files import is_writable
     from mtkit.run_folder import CONFIDENCE, EXAMPLES, LEXICON, Run
 
     shared.refuse_parser(run)
-    if not os.access(run.path, os.W_OK):
+    if not is_writable(run.path):
         raise MtkitError(f"{run.path}: is not writable, so nothing can be stored")
     # A training may be writing the same files.
     with Run.lock(run.path):

@@ -122,6 +122,8 @@ def compare(
         shared.refuse_parser(run)
     given_lines = {path: list(shared.lines_of(path, keeps_mark=True)) for path in files}
     text, has_directions = _text(list(runs.values()), given_lines, src_path, references, choice)
+    if not text.size:
+        raise MtkitError(f"no lines in {text.name}: nothing to compare")
     sizes = [(str(path), text.size) for path in paths]
     outside = segment_metrics(segment_scores, sizes, lower_is_better=lower_is_better)
     options = DecodeOptions.parse(**decode)

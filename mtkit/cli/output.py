@@ -56,11 +56,13 @@ def check_output(
     shard: tuple[int, int] | None = None,
     option: str = "--output",
 ) -> None:
-    """Refuse an output that is a folder, in no folder, or one of the inputs; `-` is standard input.
+    """Refuse an output that is a folder, in no writable folder, or an input; `-` is standard input.
 
     With `restart`, also one that cannot be resumed, and with a shard, lines (the first input) that
     are not in a file.
     """
+    from mtkit.base.files import is_writable
+
     if output is not None and output.is_file():
         for name, path in inputs.items():
             if str(path) == "-":
@@ -73,6 +75,8 @@ def check_output(
         raise MtkitError(f"{output}: is a folder; give {option} FILE")
     if output is not None and not output.parent.is_dir():
         raise MtkitError(f"{output}: the folder {output.parent} does not exist")
+    if output is not None and is_resumable(output) and not is_writable(output.parent):
+        raise MtkitError(f"{output}: the folder {output.parent} is not writable")
     if restart and not (output is not None and is_resumable(output)):
         raise click.UsageError("--restart requires --output, and a file there")
     name, source = next(iter(inputs.items()), ("--input", None))
@@ -96,8 +100,6 @@ def checked_file(option: str, path: Path | None, others: Mapping[str, Path | Non
         if other is not None and file == other:
             raise click.UsageError(f"{option} would replace the {name}")
     check_output(file, others, option=option)
-    if not os.access(file.parent, os.W_OK):
-        raise MtkitError(f"{file}: the folder {file.parent} is not writable")
     return file
 
 

@@ -179,6 +179,8 @@ def test_a_run_is_checked_with_what_its_decoder_knows(trained: Place):
         (["first.de", "--test-set", "wmt1", *OUTPUT], "there is no test set wmt1"),
         (["-", "--reference", "-", *OUTPUT], "standard input (-) can be read once"),
         (["first.de", *FILES, "--output", "test.de"], "would replace the --reference"),
+        (["first.de", *FILES, "--output", "/proc/page"], "the folder /proc is not writable"),
+        (["empty", "--src", "empty", *OUTPUT], "no lines in empty: nothing to compare"),
         (["first.de", *FILES, "--output", "first.de"], "would replace the file first.de"),
         (
             ["first.de", "second.de", *FILES, "--segment-scores", "X=short.de", *OUTPUT],
@@ -189,6 +191,7 @@ def test_a_run_is_checked_with_what_its_decoder_knows(trained: Place):
 )
 def test_compare_refuses_what_it_cannot_do(files: Place, command: list[str], message: str):
     files.write("short.de", "1\n")
+    files.write("empty", "")
     assert message in files.refused("compare", *command)
 
 
