@@ -14,10 +14,11 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.text import UNSPACED, base_language
@@ -332,31 +333,36 @@ def mutual_chrf(texts: Sequence[str]) -> list[float]:
         return [100.0] * len(texts)
     distinct = {text: row for row, text in enumerate(dict.fromkeys(texts))}
     letters = ["".join(text.split()) for text in distinct]
-    owners = np.repeat(np.arange(len(letters)), [len(text) for text in letters])
+    sizes = np.array([len(text) for text in letters])
+    owners = np.repeat(np.arange(len(letters)), sizes)
     encoded = "".join(letters).encode("utf-32-le", "surrogatepass")
     characters = np.frombuffer(encoded, np.uint32).astype(np.int64)
     ngrams = np.zeros(len(characters) + 1, np.int64)
-    # Sums over the n-gram orders that both texts have, of text i (rows) against text j.
-    precision, recall, orders = np.zeros((3, len(distinct), len(distinct)))
+    places, ends = [], [0]
     for last in range(CHRF.CHAR_ORDER):
         # An n-gram is the number of the shorter one, and its last character, below 2 ** 21.
         spelled = (ngrams[:-1] << 21) + characters[last:]
         different, ngrams = np.unique(spelled, return_inverse=True)
         inside = owners[: len(ngrams)] == owners[last:]
-        cells = (owners[: len(ngrams)] * len(different) + ngrams)[inside]
-        counts = np.bincount(cells, minlength=len(distinct) * len(different))
-        counts = counts.reshape(len(distinct), len(different)).astype(np.int32)
-        lengths = counts.sum(1)
-        # Most n-grams are in one text only. Sixteen texts at a time, so that the array is small.
-        counts = counts[:, np.count_nonzero(counts, axis=0) > 1]
-        parts = np.array_split(counts, len(counts) // 16 + 1)
-        matches = np.concatenate([np.minimum(part[:, None], counts).sum(-1) for part in parts])
-        np.fill_diagonal(matches, lengths)
-        precision += matches / np.maximum(lengths, 1)[:, None]
-        recall += matches / np.maximum(lengths, 1)
-        orders += (lengths[:, None] > 0) & (lengths > 0)
-    # Texts without common n-grams have 0.
-    precision, recall = (total / np.maximum(orders, 1) for total in (precision, recall))
+        places.append((owners[: len(ngrams)][inside], ngrams[inside] + ends[-1]))
+        ends.append(ends[-1] + len(different))
+    # Of each text and n-gram, of the n-grams that occur twice; most occur once.
+    owner_of, ngram_of = map(np.concatenate, zip(*places, strict=True))
+    is_shared = np.bincount(ngram_of, minlength=ends[-1]) > 1
+    numbers = np.cumsum([False, *is_shared])
+    kept, width = is_shared[ngram_of], int(numbers[-1])
+    cells = owner_of[kept] * width + numbers[ngram_of[kept]]
+    counts = np.bincount(cells, minlength=len(distinct) * width)
+    counts = counts.reshape(len(distinct), width).astype(np.int32)
+    # Of text i, text j and each order.
+    of_orders = [_matches(counts[:, begin:end]) for begin, end in pairwise(numbers[ends])]
+    matches = np.stack(of_orders, axis=-1)
+    lengths = np.maximum(sizes[:, None] - np.arange(CHRF.CHAR_ORDER), 0)
+    matches[np.diag_indices(len(distinct))] = lengths
+    # The n-gram orders that both texts have; those without common n-grams have 0.
+    orders = np.maximum(((lengths[:, None] > 0) & (lengths > 0)).sum(-1), 1)
+    known = np.maximum(lengths, 1)
+    precision, recall = ((matches / total).sum(-1) / orders for total in (known[:, None], known))
     factor = CHRF.BETA**2
     weighted = np.maximum(factor * precision + recall, np.finfo(float).tiny)
     scores = 100 * (1 + factor) * precision * recall / weighted
@@ -364,6 +370,13 @@ def mutual_chrf(texts: Sequence[str]) -> list[float]:
     # A text is not one of its own references.
     totals = (scores @ np.bincount(rows) - scores.diagonal()) / (len(texts) - 1)
     return [float(total) for total in totals[rows]]
+
+
+def _matches(counts: NDArray[Any]) -> NDArray[Any]:
+    """The n-grams that text i and text j have in common, of counts (text, n-gram)."""
+    # Sixteen texts at a time, so that the array is small.
+    first = range(0, len(counts), 16)
+    return np.concatenate([np.minimum(counts[i : i + 16, None], counts).sum(-1) for i in first])
 
 
 def _seed() -> int | None:

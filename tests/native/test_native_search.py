@@ -195,9 +195,11 @@ def stable_top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def check(library: ctypes.CDLL, case: Case, name: str) -> list[list[Hypothesis]]:
-    expected = in_python(case, name)
-    assert natively(library, case, name) == expected
-    return expected[0]
+    (expected, (steps, rows)), (found, work) = in_python(case, name), natively(library, case, name)
+    assert found == expected
+    # The native engine computes the same beginning of several samples once.
+    assert work[0] == steps and (work[1] <= rows if name == "sample" else work[1] == rows)
+    return expected
 
 
 @FEW_OR_MANY
@@ -271,6 +273,22 @@ def test_samples_of_large_vocabularies_and_batches_are_those_of_python(library):
         case = with_exact_sums(Case(tables, [3, 0, 10, 20, 20], samples=9, sampling=sampling))
         case.uniforms = uniforms(1, range(5), n_samples=9, steps=20)
         check(library, case, "sample")
+
+
+def test_the_same_beginning_of_several_samples_is_computed_once(library: ctypes.CDLL):
+    draw = np.random.default_rng(60)
+    for number in range(50):
+        case = random_case(draw, samples=int(draw.integers(1, 9)))
+        sentences, steps = range(len(case.limits)), max(case.limits) + 1
+        case.uniforms = uniforms(number, sentences, n_samples=case.samples, steps=steps)
+        found, (_, rows) = natively(library, case, "sample")
+        beginnings = {
+            (b, hypothesis.tokens[:length])
+            for b in sentences
+            for hypothesis in found[b]
+            for length in range(len(hypothesis.token_log_probs))
+        }
+        assert rows == len(beginnings)
 
 
 @pytest.mark.parametrize("name", ["beam", "greedy", "sample"])

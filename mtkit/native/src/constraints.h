@@ -66,6 +66,11 @@ public:
     // Those of the hypotheses that were added, in this order.
     Excluded excluded() const { return {ids_.data(), ends_.data()}; }
 
+    // Whether the one token that may follow in a row is certain.
+    bool is_certain(int row) const {
+        return std::binary_search(certain_.begin(), certain_.end(), row);
+    }
+
     // Make certain tokens certain, in the best log-probabilities of each row.
     void settle(float* best, ptrdiff_t columns) const {
         for (const int row : certain_)
@@ -98,7 +103,7 @@ private:
     std::vector<int32_t> always_;  // what no hypothesis may have in this step, ascending
     std::vector<int32_t> ids_;     // what each hypothesis may not have; see `Excluded`
     std::vector<int64_t> ends_;
-    std::vector<int> certain_;     // rows whose token is certain
+    std::vector<int> certain_;     // rows whose token is certain, ascending
 };
 
 }  // namespace mtkit

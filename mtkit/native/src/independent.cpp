@@ -21,53 +21,94 @@ constexpr int SAMPLED_AT_ONCE = 32;
 constexpr int MOST_BEST = 64;
 
 // The hypotheses that are still decoded.
-struct LiveRows {
+struct Live {
     std::vector<int32_t> slots;          // ascending
     std::vector<int32_t> tokens;         // their newest tokens
     std::vector<float> token_log_probs;  // of these
+    std::vector<int32_t> rows;           // of the step; samples with the same tokens share one
 };
 
-// Chooses the next token of each live row, and its log-probability; the rows have `done` tokens.
-using Choose = std::function<void(LiveRows& live, const Excluded& excluded, int done)>;
+// The rows of a step, each of the first hypothesis that has its tokens.
+struct Rows {
+    std::vector<int32_t> slots, tokens;
+    std::vector<int32_t> parents;  // of all slots, the slot of their row, from that of the sentence
+};
 
-// `decode_independently`, where finished sentences stay in the batch: they have no live rows.
+// Give each live hypothesis its row. Of one sentence, those that shared a row, and have drawn the
+// same token, share the next one: the model computes the same for them.
+void share_rows(Live& live, Rows& rows, int slots) {
+    const std::vector<int32_t> before = live.rows;
+    std::vector<int32_t> first;  // of each row, its first hypothesis
+    rows.slots.clear();
+    rows.tokens.clear();
+    int sentence = -1;
+    size_t begin = 0;  // the first row of the sentence
+    for (size_t h = 0; h < live.slots.size(); ++h) {
+        const int32_t slot = live.slots[h];
+        if (slot / slots != sentence) begin = first.size();
+        sentence = slot / slots;
+        size_t row = begin;
+        while (row < first.size() &&
+               (before[first[row]] != before[h] || live.tokens[first[row]] != live.tokens[h]))
+            ++row;
+        if (row == first.size()) {
+            first.push_back(int32_t(h));
+            rows.slots.push_back(slot);
+            rows.tokens.push_back(live.tokens[h]);
+        }
+        live.rows[h] = int32_t(row);
+        rows.parents[slot] = rows.slots[row] % slots;
+    }
+}
+
+// Chooses the next token of each live hypothesis, which has `done` tokens, and its log-probability.
+// The step had so many rows.
+using Choose = std::function<void(Live& live, int rows, const Excluded& excluded, int done)>;
+
+// `decode_independently`, where finished sentences stay in the batch: they have no live hypotheses.
 Found decode_independently(Scorer& scorer, const Settings& settings, const Request& request,
                            int slots, const Choose& choose) {
     Found found(request.sentences, std::vector<Hypothesis>(slots));
     Constrainer constrainer(settings, request, scorer.vocabulary());
-    LiveRows live;
+    Live live;
     for (int32_t slot = 0; slot < request.sentences * slots; ++slot)
         if (request.limits[slot / slots] > 0) live.slots.push_back(slot);
     live.tokens.assign(live.slots.size(), settings.bos_id);
+    live.rows.assign(live.slots.size(), 0);
+    Rows rows{{}, {}, std::vector<int32_t>(found.size() * slots)};
     for (int done = 0; !live.slots.empty(); ++done) {
         if (stopped(request)) return {};
-        scorer.step(live.tokens.data(), live.slots.data(), int(live.slots.size()));
+        share_rows(live, rows, slots);
+        scorer.step(rows.tokens.data(), rows.slots.data(), int(rows.slots.size()));
+        if (slots > 1) scorer.reorder(rows.parents.data());
         constrainer.start(done);
-        for (const int32_t slot : live.slots)
+        for (const int32_t slot : rows.slots)
             constrainer.add(slot / slots, found[slot / slots][slot % slots].tokens);
         live.token_log_probs.resize(live.slots.size());
-        choose(live, constrainer.excluded(), done);
-        constrainer.settle(live.token_log_probs.data(), 1);
+        choose(live, int(rows.slots.size()), constrainer.excluded(), done);
         size_t count = 0;
-        for (size_t r = 0; r < live.slots.size(); ++r) {
-            const int32_t slot = live.slots[r], token = live.tokens[r];
+        for (size_t h = 0; h < live.slots.size(); ++h) {
+            const int32_t slot = live.slots[h], token = live.tokens[h];
             Hypothesis& hypothesis = found[slot / slots][slot % slots];
             // Constraints that exclude all tokens remove the hypothesis.
-            if (!(live.token_log_probs[r] > -std::numeric_limits<float>::infinity())) {
+            if (!(live.token_log_probs[h] > -std::numeric_limits<float>::infinity())) {
                 hypothesis = {};
                 continue;
             }
-            hypothesis.token_log_probs.push_back(live.token_log_probs[r]);
+            const bool is_certain = constrainer.is_certain(live.rows[h]);
+            hypothesis.token_log_probs.push_back(is_certain ? 0 : live.token_log_probs[h]);
             hypothesis.finished = token == settings.eos_id;
             if (hypothesis.finished) continue;
             hypothesis.tokens.push_back(token);
             if (done + 1 == request.limits[slot / slots]) continue;
             live.slots[count] = slot;
             live.tokens[count] = token;
+            live.rows[count] = live.rows[h];
             ++count;
         }
         live.slots.resize(count);
         live.tokens.resize(count);
+        live.rows.resize(count);
     }
     for (std::vector<Hypothesis>& hypotheses : found) {
         std::erase_if(hypotheses,
@@ -169,7 +210,7 @@ private:
 }  // namespace
 
 Found greedy_search(Scorer& scorer, const Settings& settings, const Request& request) {
-    const auto most_probable = [&](LiveRows& live, const Excluded& excluded, int) {
+    const auto most_probable = [&](Live& live, int, const Excluded& excluded, int) {
         scorer.best(excluded, {1, live.token_log_probs.data(), live.tokens.data()});
     };
     return decode_independently(scorer, settings, request, 1, most_probable);
@@ -182,43 +223,47 @@ Found sample(Scorer& scorer, const Settings& settings, const Request& request) {
     const int most = settings.top_k > 0 ? std::min(int(settings.top_k), vocabulary) : 0;
     std::vector<float> log_probs, best_log_probs;
     std::vector<int32_t> best_ids;
-    const auto draw_best = [&](LiveRows& live, const Excluded& excluded, int done) {
-        const size_t size = live.slots.size() * most;
+    const auto draw_best = [&](Live& live, int rows, const Excluded& excluded, int done) {
+        const size_t size = size_t(rows) * most;
         best_log_probs.resize(size);
         best_ids.resize(size);
         log_probs.resize(vocabulary);
         scorer.best(excluded, {most, best_log_probs.data(), best_ids.data()});
-        for (size_t r = 0; r < live.slots.size(); ++r) {
-            const float* of_row = &best_log_probs[r * most];
-            const int32_t* ids = &best_ids[r * most];
+        for (size_t h = 0; h < live.slots.size(); ++h) {
+            const float* of_row = &best_log_probs[size_t(live.rows[h]) * most];
+            const int32_t* ids = &best_ids[size_t(live.rows[h]) * most];
             int count = 0;  // where no others are left, what follows is impossible
             for (; count < most && of_row[count] > IMPOSSIBLE; ++count)
                 log_probs[ids[count]] = of_row[count];
-            live.token_log_probs[r] = IMPOSSIBLE;
+            live.token_log_probs[h] = IMPOSSIBLE;
             if (count == 0) continue;
-            const size_t at = size_t(live.slots[r]) * request.uniform_steps + done;
-            live.tokens[r] = sampler.draw(log_probs.data(), request.uniforms[at], ids, count);
-            live.token_log_probs[r] = log_probs[live.tokens[r]];
+            const size_t at = size_t(live.slots[h]) * request.uniform_steps + done;
+            live.tokens[h] = sampler.draw(log_probs.data(), request.uniforms[at], ids, count);
+            live.token_log_probs[h] = log_probs[live.tokens[h]];
         }
     };
-    const auto draw = [&](LiveRows& live, const Excluded& excluded, int done) {
-        if (0 < most && most <= MOST_BEST) return draw_best(live, excluded, done);
-        const int rows = int(live.slots.size());
-        for (int r = 0; r < rows; ++r) {
-            if (r % SAMPLED_AT_ONCE == 0) {
-                const int count = std::min(SAMPLED_AT_ONCE, rows - r);
-                log_probs.resize(size_t(count) * vocabulary);
-                scorer.all(r, count, log_probs.data());
+    const auto draw = [&](Live& live, int rows, const Excluded& excluded, int done) {
+        if (0 < most && most <= MOST_BEST) return draw_best(live, rows, excluded, done);
+        for (int first = 0; first < rows; first += SAMPLED_AT_ONCE) {
+            const int count = std::min(SAMPLED_AT_ONCE, rows - first);
+            log_probs.resize(size_t(count) * vocabulary);
+            scorer.all(first, count, log_probs.data());
+            for (int r = 0; r < count; ++r) {
+                float* row = &log_probs[size_t(r) * vocabulary];
+                for (int64_t i = excluded.begin(first + r); i < excluded.ends[first + r]; ++i)
+                    row[excluded.ids[i]] = IMPOSSIBLE;
+                // What is not a number cannot be put in order.
+                const auto is_nan = [](float value) { return std::isnan(value); };
+                std::replace_if(row, row + vocabulary, is_nan, IMPOSSIBLE);
             }
-            float* row = &log_probs[size_t(r % SAMPLED_AT_ONCE) * vocabulary];
-            for (int64_t i = excluded.begin(r); i < excluded.ends[r]; ++i)
-                row[excluded.ids[i]] = IMPOSSIBLE;
-            // What is not a number cannot be put in order.
-            const auto is_nan = [](float value) { return std::isnan(value); };
-            std::replace_if(row, row + vocabulary, is_nan, IMPOSSIBLE);
-            const size_t at = size_t(live.slots[r]) * request.uniform_steps + done;
-            live.tokens[r] = sampler.draw(row, request.uniforms[at]);
-            live.token_log_probs[r] = row[live.tokens[r]];
+            for (size_t h = 0; h < live.slots.size(); ++h) {
+                const int r = live.rows[h] - first;
+                if (r < 0 || count <= r) continue;
+                const float* row = &log_probs[size_t(r) * vocabulary];
+                const size_t at = size_t(live.slots[h]) * request.uniform_steps + done;
+                live.tokens[h] = sampler.draw(row, request.uniforms[at]);
+                live.token_log_probs[h] = row[live.tokens[h]];
+            }
         }
     };
     return decode_independently(scorer, settings, request, settings.samples, draw);
