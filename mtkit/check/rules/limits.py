@@ -191,12 +191,12 @@ RIDGE_PENALTY, OUTSIDE = 100.0, 0.15
 # Samples of each line for `--thorough`. To draw among the 20 best tokens takes half of the time of
 # drawing among all, with equal correlations. On captions, the mean gain over the log-probability is
 # 0.034 with three independent samples, 0.039 with four stratified ones, and 0.044 with 24. A sample
-# takes 0.2 of the time of a beam search with 4.
+# takes 0.17 of the time of a beam search with 4.
 SAMPLES, SAMPLES_TOP_P, SAMPLES_TOP_K = 4, 0.9, 20
 # Training pairs of all target languages that a thorough check compares with, and the nearest that
 # it uses. Multi30k has 29,000; to read as many takes a second. With three, five, eight and twelve
-# the mean gain on captions is 0.047, 0.048, 0.049 and 0.049, which takes 0.15 to 0.2 of the time of
-# a beam search with 4.
+# the mean gain on captions is 0.047, 0.048, 0.049 and 0.049, which takes 0.1 to 0.15 of the time
+# of a beam search with 4.
 MAX_EXAMPLES, EXAMPLES = 30_000, 8
 # The deviation of a forecast from the mean of the validation set, for texts that it was not fitted
 # to. Without this, forecasts of captions of two test sets spread by 1 / 0.88 and 1 / 0.82 too far,
