@@ -9,7 +9,7 @@ from support.command_line import Place
 from support.demo_grammar import sentences
 
 from mtkit.base import language_id
-from mtkit.check import InputLanguage, PairFacts
+from mtkit.check import InputLanguage, PairFacts, note_wrong_files
 from mtkit.check.model.run_quality import DirectionChecks, save_checks
 from mtkit.run_folder import Run
 
@@ -75,6 +75,25 @@ def test_the_command_says_it_once_and_writes_every_line(untrained: Run, run, pla
     outcome = place.mtkit("translate", "--run", copy, "--max-length", 3, stdin=text)
     assert (outcome.status, outcome.out.count("\n")) == (0, 12)
     assert outcome.err.count(f"warning: 12 of 12 lines {OTHER}") == 1
+
+
+def test_lines_that_do_not_line_up_are_a_warning(caplog: pytest.LogCaptureFixture):
+    english = [f"the {word} of day {i} is at {word}{i} now" for i, word in enumerate("abc" * 50)]
+    right = [" ".join(line.split()[3:7]) for line in english]
+    moved = [*right[100:], *right[:100]]
+    for lines, place in {
+        (*right[1:], ""): "from line 1 on, lines of the first are a line later",
+        ("", "", *right[:-2]): "from line 1 on, lines of the first are two lines earlier",
+        (*right[:100], *right[101:], ""): "from line 101 on, lines of the first are a line later",
+        tuple(right[::-1]): "from line 1 on, lines of the first are in reverse order",
+        tuple(right): "",
+        tuple(moved): "",
+        tuple(line[:9] for line in right): "",
+    }.items():
+        caplog.clear()
+        note_wrong_files([("out.de", lines)], [("test.de", english)])
+        assert place in caplog.text
+        assert bool(place) == bool(caplog.text)
 
 
 FILES = "are these the right files?"
