@@ -41,7 +41,7 @@ from .text_language import (
 from .model.prober import Prober as Prober, decoded_of as decoded_of
 from .model.run_quality import (
     RunChecks as RunChecks,
-    fit_command as fit_command,
     load_checker as load_checker,
+    no_forecast as no_forecast,
     warn_of_checkpoint as warn_of_checkpoint,
 )

@@ -182,8 +182,8 @@ def line_checks(
         FindingTable,
         Prober,
         Verdict,
-        fit_command,
         load_checker,
+        no_forecast,
         warn_of_checkpoint,
     )
 
@@ -199,12 +199,9 @@ def line_checks(
             log.warning("the confidence was not fitted to samples, so it may be wrong for these")
     wanting = "--reject" if options.reject is not None else "--thorough" if thorough else None
     if wanting is not None and checker.forecast is None:
-        raise MtkitError(
-            f"an ensemble has no confidence, which {wanting} needs"
-            if is_ensemble
-            else f"{run.path}: has no confidence, because it was fitted to too few pairs; "
-            f"{wanting} needs it: {fit_command(run, **languages, with_files=True)}"
-        )
+        if is_ensemble:
+            raise MtkitError(f"an ensemble has no confidence, which {wanting} needs")
+        raise no_forecast(run, checker.facts.src_lang, checker.facts.tgt_lang, wanting)
     verdict = Verdict(options.below, checker.thorough if thorough else checker.forecast)
     with ExitStack() as stack:
         prober = stack.enter_context(

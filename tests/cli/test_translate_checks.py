@@ -148,6 +148,23 @@ def test_a_run_that_was_fitted_without_samples_says_so(place: Place, fitted: Run
     assert place.mtkit("translate", "--input", "in.txt", "--run", "mine", "--check").status == 0
 
 
+def test_a_direction_that_had_too_few_pairs_is_named(place: Place, fitted: Run):
+    changed = copied_run(fitted, place.folder / "mine")
+
+    def lose(content: dict[str, Any]) -> None:
+        other = copy.deepcopy(content["directions"][0])
+        other["facts"]["tgt_lang"] = "fr"
+        content["directions"][0].update(forecast=None, thorough=None, with_examples=None)
+        content["directions"].append(other)
+
+    reseal(changed / CONFIDENCE, lose)
+    place.write("in.txt", "one\n")
+    for option in (["--thorough"], ["--reject", "50"]):
+        error = place.refused("translate", "--input", "in.txt", "--run", "mine", *option)
+        assert "has no confidence for en to de, because" in error
+        assert f"{option[0]} needs it: leave it out, or train with 100 validation pairs" in error
+
+
 def test_a_check_with_a_run_says_its_verdict(place: Place, fitted: Run):
     place.write("in.txt", "one two\n\nthree\n")
     place.write("out.txt", "two one\n\nthree\n")

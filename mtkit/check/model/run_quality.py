@@ -19,6 +19,7 @@ from mtkit.check.model.confidence import Forecast
 from mtkit.check.model.coverage import Coverage, CoverageSettings
 from mtkit.check.model.examples import Examples
 from mtkit.check.model.lexicon import Lexicon, load_lexicon, save_lexicons, save_rows
+from mtkit.check.rules import limits
 from mtkit.check.rules.facts import PairFacts
 from mtkit.run_folder import CONFIDENCE, EXAMPLES, LEXICON, Run
 from mtkit.translate import known_code
@@ -166,6 +167,21 @@ def warn_of_checkpoint(run: Run, *, fitted_to: str, used: str) -> None:
         )
 
 
+def no_forecast(run: Run, src_lang: str, tgt_lang: str, option: str) -> MtkitError:
+    """The error of an option that needs a forecast, where there were too few pairs to fit one."""
+    checks = RunChecks.load(run.path)
+    advice = fit_command(run, src_lang, tgt_lang, with_files=True)
+    # Fitting to files would lose the other directions.
+    if checks is not None and len(checks.directions) > 1:
+        advice = (
+            f"leave it out, or train with {limits.MIN_FITTED} validation pairs or more of these"
+        )
+    return MtkitError(
+        f"{run.path}: has no confidence for {src_lang} to {tgt_lang}, because it was fitted to too "
+        f"few pairs; {option} needs it: {advice}"
+    )
+
+
 def fit_command(
     run: Run, src_lang: str = "", tgt_lang: str = "", *, with_files: bool = False
 ) -> str:
@@ -203,6 +219,8 @@ def load_checker(
         given = " to ".join(filter(None, (src_lang, tgt_lang)))
         what = f", and not for {given}; give another of" if given else "; choose one with"
         raise MtkitError(f"{run.path}: {CONFIDENCE} is for {known}{what} --src-lang and --tgt-lang")
+    if thorough and direction.forecast is None:
+        raise no_forecast(run, *direction.languages, "--thorough")
     if thorough and direction.thorough is None:
         raise MtkitError(
             f"{run.path}: has no confidence fitted with samples, which --thorough needs; fit it "
