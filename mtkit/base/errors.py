@@ -1,4 +1,4 @@
-"""Exceptions with a message for the user, and formatting a message as one line."""
+"""Exceptions with a message for the user, and the form of messages: one line, and numbers."""
 
 from __future__ import annotations
 
@@ -60,6 +60,11 @@ def one_line(text: str) -> str:
     if len(text) > _MAX_CHARACTERS:
         text = f"{text[: _MAX_CHARACTERS // 2]} ... {text[-_MAX_CHARACTERS // 2 :]}"
     return _UNPRINTABLE.sub(_escaped, text)
+
+
+def in_words(count: int, noun: str = "line") -> str:
+    """A number of things, as "1 line" or "2 lines"."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def reason_of(error: BaseException, *, most: int = _MAX_CHARACTERS) -> str:

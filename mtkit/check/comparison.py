@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from mtkit.base.errors import in_words
 from mtkit.base.html import ONE, TWO, Chart, Line, printable, rendered
 from mtkit.check.checker import Checked, Checker
 from mtkit.check.rules import limits
@@ -163,7 +164,7 @@ def _charts(names: Sequence[str], by_line: Sequence[Sequence[float | None]]) -> 
     if len(names) == 1:
         return [_chart("chrF of lines", words[0], _histogram("lines", by_line[0]))]
     charts = []
-    for name, in_words, values in zip(names[1:], words[1:], by_line[1:], strict=True):
+    for name, own, values in zip(names[1:], words[1:], by_line[1:], strict=True):
         gaps = [
             None if score is None or other is None else other - score
             for score, other in zip(by_line[0], values, strict=True)
@@ -172,7 +173,7 @@ def _charts(names: Sequence[str], by_line: Sequence[Sequence[float | None]]) -> 
         charts += [
             _chart(
                 f"chrF of lines: {names[0]} and {name}",
-                f"{words[0]} {in_words}",
+                f"{words[0]} {own}",
                 _histogram(_brief(names[0]), by_line[0]),
                 _histogram(_brief(name), values, color=TWO, style="--"),
             ),
@@ -227,8 +228,8 @@ def _gaps_in_words(first: str, second: str, gaps: Sequence[float | None]) -> str
     known = [round(gap, 1) for gap in gaps if gap is not None]
     better, worse = sum(gap > 0 for gap in known), sum(gap < 0 for gap in known)
     return (
-        f"{second} is better than {first} in {better:,} lines, worse in {worse:,}, and equal in "
-        f"{len(known) - better - worse:,}."
+        f"{second} is better than {first} in {in_words(better)}, worse in {worse:,}, and equal "
+        f"in {len(known) - better - worse:,}."
     )
 
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mtkit.base.errors import column
+from mtkit.base.errors import column, in_words
 from mtkit.base.files import json_text, write_whole
 from mtkit.check.checker import Checker, Decoded
 from mtkit.check.rules.findings import KINDS, Finding
@@ -55,8 +55,9 @@ class Counts:
         if not self.pairs:
             return f"there is nothing to check: 0 {unit}"
         kinds = ", ".join(f"{kind} {count:,}" for kind, count in self.in_order())
-        share, verb = self.marked / max(1, self.pairs), "is" if self.marked == 1 else "are"
-        marked = f"{self.marked:,} of {self.pairs:,} {unit} {verb} marked ({share:.1%})"
+        of_pairs = in_words(self.pairs, unit[:-1])
+        verb = "is" if 1 in (self.marked, self.pairs) else "are"
+        marked = f"{self.marked:,} of {of_pairs} {verb} marked ({self.marked / self.pairs:.1%})"
         return f"{marked}; {unit} by kind: {kinds}" if kinds else marked
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from mtkit.base.errors import in_words
 from mtkit.base.text import open_binary, uncompressed_name
 from mtkit.cli import options as shared
 from mtkit.cli.console import print_text, standard_input
@@ -27,11 +28,6 @@ log = logging.getLogger(__name__)
 _HTML = ("html", "htm", "xhtml")
 # Doubts that are printed, if the document has no place for them.
 MAX_PRINTED = 20
-
-
-def in_words(count: int, noun: str) -> str:
-    """A number of things, as "1 line" or "2 lines"."""
-    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def doubt_of(checked: Mapping[str, Any], below: float) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mtkit.base.errors import MtkitError
+from mtkit.base.errors import MtkitError, in_words
 from mtkit.cli import options as shared
 
 if TYPE_CHECKING:
@@ -227,12 +227,13 @@ def line_checks(
         conditions.append(f"finding {', '.join(sorted(options.reject_kinds))}")
     if not conditions:
         return
-    count = f"{checks.rejected:,} of {checks.counts.pairs:,} {unit}"
+    count = f"{checks.rejected:,} of {in_words(checks.counts.pairs, unit[:-1])}"
     log.info(
-        "%s: %s; %s of these are marked",
+        "%s: %s; %s of these %s marked",
         f"left {count} empty" if unit == "lines" else f"rejected {count}",
         " or ".join(conditions),
         f"{checks.rejected_and_marked:,}",
+        "is" if checks.rejected_and_marked == 1 else "are",
     )
 
 

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
-from mtkit.base.errors import MtkitError
+from mtkit.base.errors import MtkitError, in_words
 from mtkit.cli.console import Output, print_text
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def write_output(
     typed: Iterator[list[str]] | None = None,
     recut: Recut = iter,
     join: Join = iter,
-    counted: Callable[[int], str] = "{:,} lines".format,
+    counted: Callable[[int], str] = in_words,
     window_lines: int | None = None,
     doubts: IncompleteTranslations | None = None,
 ) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from mtkit.base.errors import MtkitError, one_line
+from mtkit.base.errors import MtkitError, in_words, one_line
 from mtkit.cli import options as shared
 from mtkit.cli import scored_texts
 from mtkit.cli.console import print_text
@@ -220,9 +220,10 @@ def _score_runs(
     for name, text in texts.items():
         if several := sum(len(sentences_of(line, text.src_lang)) > 1 for line in text.src):
             log.info(
-                "%s of %s source lines have several sentences%s",
+                "%s of %s %s several sentences%s",
                 f"{several:,}",
-                f"{len(text.src):,}",
+                in_words(len(text.src), "source line"),
+                "has" if several == 1 else "have",
                 "" if decode.changes.get("split_sentences") else whole,
             )
         systems = []
@@ -307,7 +308,8 @@ def _without_near(
 ) -> list[list[Score]] | None:
     """Say the scores without the lines that are nearly in the training text, and give them."""
     rest = [index for index in range(len(text.src)) if index not in text.near]
-    share = f"{len(text.near):,} of {len(text.src):,} lines ({len(text.near) / len(text.src):.1%})"
+    total = len(text.src)
+    share = f"{len(text.near):,} of {in_words(total)} ({len(text.near) / total:.1%})"
     if not rest:
         log.warning("all lines are nearly the same as a training pair")
         return None

@@ -16,6 +16,8 @@ from dataclasses import asdict
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
+from mtkit.base.errors import in_words
+
 if TYPE_CHECKING:
     from mtkit.align import AlignmentScore
     from mtkit.check import Counts
@@ -85,7 +87,7 @@ def preparation(report: Report) -> str:
     for sentence in report.marked.silences if report.marked is not None else ():
         text += f"{sentence}\n"
     for fault, count in report.fixed.items():
-        text += f"fixed: {fault}, {count:,} times\n"
+        text += f"fixed: {fault}, {in_words(count, 'time')}\n"
     for source, first, last, offset in report.misaligned:
         # A source line belongs to the target line this many lines further down.
         text += (
@@ -105,7 +107,7 @@ def findings(counts: Counts) -> str:
     from mtkit.check import KINDS
 
     if not counts.marked:
-        return f"no findings in {counts.pairs:,} {'line' if counts.pairs == 1 else 'lines'}\n"
+        return f"no findings in {in_words(counts.pairs)}\n"
     counted = [(kind, count, KINDS[kind]) for kind, count in counts.in_order()]
     counted.append(("marked", counts.marked, "Lines with at least one finding."))
     rows = [(kind, f"{n:,}", f"{n / counts.pairs:.2%}", meaning) for kind, n, meaning in counted]

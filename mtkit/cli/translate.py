@@ -15,12 +15,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from mtkit.base.errors import in_words
 from mtkit.cli import options as shared
 from mtkit.cli.document_lines import (
     MAX_PRINTED,
@@ -28,7 +28,6 @@ from mtkit.cli.document_lines import (
     check_document_options,
     doubt_of,
     format_of,
-    in_words,
     report_more,
 )
 from mtkit.cli.line_checks import CheckOptions, check_options, line_checks
@@ -341,7 +340,7 @@ def translate(
             recut=recut,
             join=iter if document is None else document.rows if only_rows else document.joined,
             doubts=line_translator.doubts,
-            counted=partial(in_words, noun="line") if document is None else document.counted,
+            counted=in_words if document is None else document.counted,
             window_lines=None if document is None else _SAVED_SEGMENTS,
         )
         line_translator.doubts.report()

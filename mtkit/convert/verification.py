@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from mtkit.base.errors import MtkitError
+from mtkit.base.errors import MtkitError, in_words
 from mtkit.base.invisible import visible
 from mtkit.base.language_id import find_code
 from mtkit.convert.export_record import Quantization
@@ -90,9 +90,9 @@ class Agreement:
         # That of identical lines can be 0, where all are short.
         bleu = f" BLEU of one against the other {self.bleu:.2f};"
         return (
-            f"{self.identical:,} of {self.lines:,} lines of {self.text} identical (greedy search);"
-            f"{bleu * (self.identical < self.lines)} log-probabilities in {self.compared} lines "
-            f"differ by at most {self.difference:.1e}"
+            f"{self.identical:,} of {in_words(self.lines)} of {self.text} identical (greedy "
+            f"search);{bleu * (self.identical < self.lines)} log-probabilities in "
+            f"{in_words(self.compared)} differ by at most {self.difference:.1e}"
         )
 
 

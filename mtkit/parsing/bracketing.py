@@ -31,7 +31,7 @@ import numpy as np
 
 import mtkit
 from mtkit.base.arrays import IntArray
-from mtkit.base.errors import MtkitError
+from mtkit.base.errors import MtkitError, in_words
 from mtkit.parsing.trees import Tree, parse_trees
 
 log = logging.getLogger(__name__)
@@ -147,8 +147,8 @@ def trees_of_lines(
     """
     if len(lines) != len(golds):
         raise MtkitError(
-            f"{name} has {len(lines)} lines and {gold_name} has {len(golds)} trees; line n of one "
-            "must be the tree of sentence n of the other, or blank"
+            f"{name} has {in_words(len(lines))} and {gold_name} has {len(golds)} trees; line n of "
+            "one must be the tree of sentence n of the other, or blank"
         )
     trees: list[Tree | None] = []
     failures = []

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mtkit.base.errors import one_line
+from mtkit.base.errors import in_words, one_line
 from mtkit.base.files import naming_file, write_whole
 from mtkit.base.html import ONE, TWO, Chart, Line, render, share
 from mtkit.data import IntArray, PreparedData, Split, TokenArray, also_split
@@ -222,8 +222,8 @@ def _findings(report: Report) -> list[str]:
         lines = sum(last - first + 1 for _, first, last, _ in parts)
         file, first, last, _ = parts[0]
         warnings.append(
-            f"The sides are misaligned in {len(parts):,} {'part' if len(parts) == 1 else 'parts'} "
-            f"of the files, {lines:,} lines in all, such as lines {first:,} to {last:,} of "
+            f"The sides are misaligned in {in_words(len(parts), 'part')} of the files, "
+            f"{in_words(lines)} in all, such as lines {first:,} to {last:,} of "
             f"{file}. These pairs are dropped; to keep them, fix the files."
         )
     return warnings

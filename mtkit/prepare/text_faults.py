@@ -79,7 +79,9 @@ class FaultCounts:
     def sentence(self, kind: str, *, is_dropped: bool) -> str:
         """What is said of the faults of a kind that is in `seen`."""
         faults = self.seen[kind].most_common(_MAX_NAMED)
-        named = ", ".join(f"{count:,} have {fault}" for fault, count in faults)
+        named = ", ".join(
+            f"{count:,} {'has' if count == 1 else 'have'} {fault}" for fault, count in faults
+        )
         end = "such pairs are dropped" if is_dropped else f"none is dropped; {_ADVICE[kind]}"
         return f"of {self.sampled:,} sampled pairs, {named}; {end}"
 

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from mtkit.base.errors import MtkitError
+from mtkit.base.errors import MtkitError, in_words
 from mtkit.base.text import UNSPACED, base_language
 
 log = logging.getLogger(__name__)
@@ -502,7 +502,7 @@ def refuse_unequal(name: str, lines: Sequence[str], other: str, others: Sequence
     if index is not None:
         where = f"line {index + 1}, from where on the lengths look shifted"
     raise MtkitError(
-        f"{name} has {len(lines):,} {'line' if len(lines) == 1 else 'lines'} and {other} has "
+        f"{name} has {in_words(len(lines))} and {other} has "
         f"{len(others):,}; {lacking} seems to lack {'a line' if gap == 1 else f'{gap:,} lines'} at "
         f"{where}; line n of one must belong to line n of the other"
     )

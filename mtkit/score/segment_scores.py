@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from mtkit.base.errors import MtkitError
+from mtkit.base.errors import MtkitError, in_words
 from mtkit.score.scores import LineMetric, Score
 
 # sacreBLEU adds scores in float32, whose largest number is 3.4e38.
@@ -134,8 +134,8 @@ def parse_scores(
     if len(scores) != count:
         below = " below its header" if has_header else ""
         raise MtkitError(
-            f"{file} has {len(scores):,} scores{below} and {text} has {count:,} lines; write one "
-            "score for each line"
+            f"{file} has {in_words(len(scores), 'score')}{below} and {text} has "
+            f"{in_words(count)}; write one score for each line"
         )
     return scores
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 
 from mtkit.base import files
+from mtkit.base.errors import in_words
 from mtkit.base.invisible import visible
 from mtkit.base.sentences import LONG_ENOUGH, LineFacts
 from mtkit.translate.requests import Sentence, Translation
@@ -76,10 +77,9 @@ class IncompleteTranslations:
             log.warning("check the translations: %s", "; ".join(parts))
         if self.copied:
             log.info(
-                "copied %s text%s without letters, or with addresses and placeholders only; "
+                "copied %s without letters, or with addresses and placeholders only; "
                 "--no-copy translates them",
-                f"{self.copied:,}",
-                "" if self.copied == 1 else "s",
+                in_words(self.copied, "text"),
             )
         self._begin()
 

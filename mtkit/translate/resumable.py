@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from mtkit.base import files
-from mtkit.base.errors import MtkitError
+from mtkit.base.errors import MtkitError, in_words
 from mtkit.translate.doubts import Doubts, IncompleteTranslations
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class ResumableOutput:
         *,
         restart: bool = False,
         join: Join = iter,
-        counted: Callable[[int], str] = "{:,} lines".format,
+        counted: Callable[[int], str] = in_words,
         doubts: IncompleteTranslations | None = None,
     ) -> None:
         self.output = output

@@ -101,7 +101,7 @@ def test_outside_scores_of_lines_are_in_the_table_and_beside_the_lines():
 
 
 def test_the_number_of_better_and_worse_lines_is_said():
-    assert "bad is better than good in 1 lines, worse in 2, and equal in 0." in page_of(
+    assert "bad is better than good in 1 line, worse in 2, and equal in 0." in page_of(
         GOOD, BAD
     ).texts("p")
 

@@ -30,12 +30,12 @@ def test_a_verdict_has_the_mean_and_the_lines_below_the_limit():
         verdict.add(confidence)
     (said,) = verdict.sentences("segments")
     assert said.startswith(
-        "the mean confidence is 55 (of the validation set: 60), and 1 of 3 segments are below 50"
+        "the mean confidence is 55 (of the validation set: 60), and 1 of 3 segments is below 50"
     )
     old = Verdict(50)
     old.add(10)
     first, of_others = old.sentences()
-    assert first.startswith("the mean confidence is 10, and 1 of 1 lines")
+    assert first.startswith("the mean confidence is 10, and 1 of 1 line is below")
     assert of_others == OF_OTHERS
     assert not old.is_foreign
 

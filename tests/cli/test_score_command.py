@@ -491,7 +491,7 @@ def test_a_run_has_scores_from_outside_beside_its_own(trained: Place):
     out = trained.mtkit(*arguments, "COMET=comet.txt").out
     assert out.splitlines()[1].startswith("COMET 0.5000 ")
     trained.write("comet.txt", "0.5\n")
-    assert "comet.txt has 1 scores and runs/tiny has" in trained.refused(
+    assert "comet.txt has 1 score and runs/tiny has" in trained.refused(
         *arguments, "COMET=comet.txt"
     )
 

@@ -63,9 +63,9 @@ def test_gold_trees_may_be_spread_over_lines_and_come_from_standard_input(files:
 @pytest.mark.parametrize(
     ("found", "words"),
     [
-        ("(S (NP (XX a)) (VP (XX b)))\n", ["found.trees has 1 lines", "gold.trees has 2 trees"]),
+        ("(S (NP (XX a)) (VP (XX b)))\n", ["found.trees has 1 line", "gold.trees has 2 trees"]),
         (FOUND + "(X (XX x))\n", ["found.trees has 3 lines"]),
-        (FOUND.replace("\n(VP", " (VP"), ["found.trees has 1 lines"]),
+        (FOUND.replace("\n(VP", " (VP"), ["found.trees has 1 line"]),
         # No line is right: probably it is another file.
         ("plain\ntext\n", ["found.trees, line 1: 'plain' has no part-of-speech tag", "2 of 2"]),
         ("\n(S (XX a))\n", ["found.trees, line 1: 0 trees; 2 of 2 lines have no tree of their "]),

@@ -41,7 +41,7 @@ def test_the_translations_are_the_same_and_the_counts_come_last(place: Place, ru
     assert "unknown 1" in counts
     # One of the five is blank.
     assert re.search(r"the mean confidence is \d+ \(of the validation set: \d+\)", verdict)
-    assert re.search(r"\d of 4 lines are below 50; most faults are not marked", verdict)
+    assert re.search(r"\d of 4 lines (is|are) below 50; most faults are not marked", verdict)
 
 
 def test_findings_are_written_worst_first(place: Place, run: list[str]):
@@ -103,10 +103,10 @@ def test_rejected_lines_are_empty_and_counted(place: Place, uncapped: list[str])
         for confidence, row in zip(confidences, rows, strict=True)
     )
     expected_note = f"left {count} of 5 lines empty: confidence below {limit:g}; {both} of these"
-    assert f"{expected_note} are marked" in outcome.err
+    assert expected_note in outcome.err
     for options, limit in (["--reject", "60"], 60), (["--reject", "40"], 50):
-        assert f"lines are below {limit};" in place.mtkit(*run, *options).err
-        assert "lines are below 7;" in place.mtkit(*run, *options, "--below", "7").err
+        assert f" below {limit};" in place.mtkit(*run, *options).err
+        assert " below 7;" in place.mtkit(*run, *options, "--below", "7").err
 
 
 def test_lines_with_a_finding_of_a_kind_are_rejected(place: Place, run: list[str]):

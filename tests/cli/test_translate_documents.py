@@ -273,7 +273,7 @@ def test_a_word_file_comes_back_with_its_doubts_as_comments(place: Place, checke
     marked = trees((place.folder / "marked.docx").read_bytes())
     assert "confidence " in marked["word/comments.xml"].xpath("string()")
     rejected = place.mtkit(*command, "rejected.docx", "--reject", "100")
-    assert "rejected 1 of 1 segments" in rejected.err
+    assert "rejected 1 of 1 segment:" in rejected.err
     root = trees((place.folder / "rejected.docx").read_bytes())["word/document.xml"]
     assert root.xpath("string(//*[local-name()='p'][1])") == "one two nine"
     # The objects go to standard output, and the document to its file.

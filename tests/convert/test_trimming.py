@@ -147,7 +147,7 @@ def test_what_is_left_is_said(run, text, tmp_path, caplog):
     assert f"{other}: 50.0 % of its lines are segmented as before" in caplog.text
     assert "of 1 lines, " in caplog.text
     peer = "(against the whole run without the subwords that were left out) identical"
-    assert f"checked: 1 of 1 lines of {other} {peer}" in caplog.text
+    assert f"checked: 1 of 1 line of {other} {peer}" in caplog.text
     weights = sum(tensor.numel() for tensor in small.select(None)[0].values())
     assert f"{weights:,} parameters" in (tmp_path / "out" / "README.md").read_text()
 

@@ -191,7 +191,7 @@ def test_a_line_without_a_finite_number_is_named(text: str, error: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "scores"), [("", "0 scores"), ("1\n", "1 scores"), ("1\n2\n3\n4\n", "4 scores")]
+    ("text", "scores"), [("", "0 scores"), ("1\n", "1 score"), ("1\n2\n3\n4\n", "4 scores")]
 )
 def test_another_number_of_scores_than_lines_is_refused(text: str, scores: str) -> None:
     with pytest.raises(MtkitError, match=f"s.txt has {scores} and hyp.txt has 3 lines; write one"):

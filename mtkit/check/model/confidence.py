@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from mtkit.base.errors import in_words
 from mtkit.base.files import Record
 from mtkit.check.model.coverage import PairCoverage
 from mtkit.check.model.linear import FloatArray, Linear, ridge
@@ -257,8 +258,9 @@ class Verdict:
             of_valid = f" (of the validation set: {self.forecast.of_validation[0]:.0f})"
         first = (
             f"the mean confidence is {self.total / self.lines:.0f}{of_valid}, and "
-            f"{self.low:,} of {self.lines:,} {unit} are below {self.below:g}; most faults are not "
-            "marked, and a low confidence finds more of them"
+            f"{self.low:,} of {in_words(self.lines, unit[:-1])} "
+            f"{'is' if 1 in (self.low, self.lines) else 'are'} below {self.below:g}; most faults "
+            "are not marked, and a low confidence finds more of them"
         )
         if self.forecast is None:
             return [first, OF_OTHERS]

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, pairwise
 from typing import NamedTuple
 
+from mtkit.base.errors import in_words
 from mtkit.base.scripts import script_share, script_table
 from mtkit.base.text import base_language
 from mtkit.check.rules import damage, limits, marks
@@ -358,7 +359,7 @@ def _length(source: str, translation: str, sigmas: float, facts: PairFacts) -> I
         excess = abs(sigmas) / (facts.longest if sigmas > 0 else facts.shortest)
         what = "longer" if sigmas > 0 else "shorter"
         low, high = facts.usual_length(len(source))
-        count = f"{len(translation):,} character{'' if len(translation) == 1 else 's'}"
+        count = in_words(len(translation), "character")
         reason = f"much {what} than usual: {count}, usual {low:,} to {high:,}"
         yield Finding("length", reason, min(1.0, 0.3 * excess))
 
