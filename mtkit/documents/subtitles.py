@@ -1,8 +1,9 @@
 """Subtitles: SubRip (SRT) and WebVTT. A sentence over several cues is one segment.
 
 Its translation is cut again: each cue gets as much of it as it had of the source. Times, numbers,
-settings, notes and styles stay as they are. Tags, codes such as {\\an8}, the dash of a speaker,
-brackets around a sound and notes of music are inline codes, or stay outside of the text.
+settings, notes and styles stay as they are. A sound in brackets is a segment, unless
+it is in the middle of a sentence. Tags, codes such as {\\an8}, the dash of a speaker, brackets and
+notes of music are inline codes, or stay outside of the text.
 """
 
 from __future__ import annotations
@@ -51,24 +52,34 @@ _BAD_TIME = re.compile(
 )
 _OLD_NOTE = re.compile(r"^NOTE mtkit: [^\r\n]*(?:\r?\n){2}", re.MULTILINE)
 _TAG = r"<[/a-zA-Z\d][^<>]*>|\{[\\a-zA-Z][^{}]*\}|\\[Nh]"
-_CODE = re.compile(rf"<(/?)([a-zA-Z]++)[^<>]*>|{_TAG}|[\[\]()（）♪♫]")
-_BRACKETS = {"[": "[", "]": "/[", "(": "(", ")": "/(", "（": "（", "）": "/（"}
-_SOUND = r"[\[(（][^\[\]()（）]*[\])）]"
-# Others belong to words, such as %(name)s.
-_SOUND_BESIDE_WORDS = re.compile(rf"(?<![^\s>}}♪♫]){_SOUND}(?!\w)")
-# What has its lines for itself: a sound, and what is sung.
-_SOUND_ON_LINES = re.compile(
-    rf"^(?:{_TAG}|[ \t])*(?:{_SOUND}|[♪♫][^♪♫]*[♪♫])(?:{_TAG}|[ \t])*(?=\r*$)", re.MULTILINE
+_CODE = re.compile(rf"<(/?)([a-zA-Z]++)[^<>]*>|{_TAG}|[\[\]()（）［］【】♪♫]")
+_BRACKETS = {sign: "/" * (i % 2) + "[(（［【"[i // 2] for i, sign in enumerate("[]()（）［］【】")}
+_OPEN, _CLOSE, _BESIDE = r"\[(（［【", r"\])）］】", r"\t ♪♫>–—\-"
+# It may have others inside: [music (soft)].
+_WORDS = rf"[^{_OPEN}{_CLOSE}]"
+_SOUND = rf"[{_OPEN}](?:{_WORDS}|[{_OPEN}]{_WORDS}*[{_CLOSE}])*+[{_CLOSE}]"
+# Others belong to words, such as %(name)s. `end` is there if its line ends, and `next` is the first
+# character of words after it.
+_SOUND_BESIDE_WORDS = re.compile(
+    rf"(?<![^\s}}{_BESIDE}{_CLOSE}.:!?…。！？])(?:{_SOUND})(?!['’.-]?[^\W\u3000-\u9fff])"
+    rf"(?=(?:{_TAG}|[:{_BESIDE}])*+(?P<end>\n|\Z)?(?:{_TAG}|[\n:{_BESIDE}])*+(?P<next>.?))"
 )
+# What begins a line: a sound, or what is sung there alone. There is no `next` if the line ends.
+_SOUND_ON_LINES = re.compile(
+    rf"^(?:{_TAG}|[{_BESIDE}])*(?:{_SOUND}(?:{_TAG}|[:{_BESIDE}])*+(?P<next>[^\r\n])?"
+    rf"|[♪♫][^♪♫]*[♪♫](?:{_TAG}|[ \t])*(?=\r*$))",
+    re.MULTILINE,
+)
+_DASH_AT_END = re.compile(r"\s(?:[-–—]|>>|&gt;&gt;)\s*\Z")
 # What begins the text of a speaker, and a sentence that goes on.
 _DOTS = re.compile(r"\s*(?:\.{2,}|…)\s*")
 _SIGN = re.compile(
-    rf"\s*(?:[-–—]+|>>+|&gt;&gt;)\s*(?=[^\s\d]|$)(?:{_DOTS.pattern})?|{_DOTS.pattern}"
+    rf"\s*(?:[-–—]+|>>+|&gt;&gt;)\s*(?=[^\s\d]|$)(?:{_DOTS.pattern})?|{_DOTS.pattern}|:\s"
 )
 _SPEAKER = re.compile(
     rf"(?:{_TAG}|\s)*(?:(?:[-–—]|>>|&gt;&gt;)\s*(?:{_TAG})*[^\s\d<{{-]|[A-Z][A-Z0-9 .'-]+:\s)"
 )
-_SENTENCE_END = re.compile(r"(?<![.!?…:;。！？؟۔।])[.!?…:;。！？؟۔।]+[\"'”’»)\]」』]*$")
+_SENTENCE_END = re.compile(r"(?<![.!?…:;。！？؟۔।])[.!?…:;。！？؟۔।]+(?:\s?[\"'”’»)\]」』])*$")
 _POSITION = re.compile(r"\{\\an?\d+\}")
 _HIDDEN = re.compile(_TAG)
 _ELEMENT = re.compile(r"<(/?)([a-zA-Z]++)[^<>]*>")
@@ -83,12 +94,16 @@ class _Cue(NamedTuple):
     end: float
 
 
-@dataclass
+@dataclass(eq=False)
 class _Text:
-    """What one speaker says in a cue: its lines, its pieces, and what is outside of them."""
+    """A sound in a cue, or what a speaker says beside it: its pieces, and what is outside of them.
+
+    Its lines may be those of others, too.
+    """
 
     cue: int
     rows: list[Row]
+    is_sound: bool
     before: str
     pieces: list[Piece]
     after: str
@@ -117,19 +132,27 @@ class Subtitles(Document):
         self._cues: list[_Cue] = []
         # Of each segment, the texts that its line is made of.
         self._texts: list[list[_Text]] = []
-        before, repeated = "", 0
-        for text in self._read():
-            if not any(map(str.isalpha, text.words)):
+        # The texts that have lines in common.
+        self._blocks: list[list[_Text]] = []
+        before, repeated, sentence = "", 0, list[_Text]()
+        for block in self._read():
+            texts = [text for text in block if any(map(str.isalpha, text.words))]
+            if not texts:
                 continue
-            rows = [row for *_, raw in text.rows if (row := _HIDDEN.sub("", raw).strip())]
+            self._blocks.append(block)
+            rows = [row for *_, raw in block[0].rows if (row := _HIDDEN.sub("", raw).strip())]
             repeated += rows[0] == before
             before = rows[-1]
-            last = self._texts[-1] if self._texts else []
-            if 0 < len(last) < _MAX_CUES and self._goes_on(last[-1], text):
-                last[-1].leave_dots()
-                last.append(text)
-            else:
-                self._texts.append([text])
+            for text in texts:
+                last = self._texts[-1][-1] if self._texts else text
+                # A name in brackets may be that of another speaker.
+                is_other = last.is_sound and last.cue == text.cue and not text.words[0].islower()
+                if text.is_sound or is_other or not self._goes_on(sentence, text):
+                    self._texts.append([text])
+                    sentence = sentence if text.is_sound else self._texts[-1]
+                else:
+                    sentence[-1].leave_dots()
+                    sentence.append(text)
         if not self._cues:
             raise MtkitError("has no times of cues, such as 00:00:01,000 --> 00:00:02,000")
         if repeated > max(_MAX_REPEATED, len(self._cues) // 3):
@@ -148,12 +171,15 @@ class Subtitles(Document):
             self.segments.append(Segment(line, place))
 
     def _written(self, changes: Mapping[int, str], marks: Mapping[int, str]) -> bytes:
-        edits, widths = list[Edit](), dict[int, int]()
+        edits, widths, new = list[Edit](), dict[int, int](), dict[_Text, str]()
         for number, line in changes.items():
-            for text, rows in zip(self._texts[number], self._cut(number, line), strict=True):
-                edits.append((text.rows[0][0], text.rows[-1][1], self._file.line_end.join(rows)))
+            new.update(zip(self._texts[number], self._cut(number, line), strict=True))
+        for block in self._blocks:
+            if not new.keys().isdisjoint(block):
+                first, rows = block[0], self._lines(block, new)
+                edits.append((first.rows[0][0], first.rows[-1][1], self._file.line_end.join(rows)))
                 width = sum(width_of(_HIDDEN.sub("", row)) for row in rows)
-                widths[text.cue] = widths.get(text.cue, 0) + width
+                widths[first.cue] = widths.get(first.cue, 0) + width
         if self.is_vtt:
             edits += [(*note.span(), "") for note in _OLD_NOTE.finditer(self._file.text)]
         for number, mark in sorted(marks.items()):
@@ -174,8 +200,8 @@ class Subtitles(Document):
             ]
         return self._file.edited(edits)
 
-    def _read(self) -> Iterator[_Text]:
-        """The texts of all cues, which are added to `_cues`."""
+    def _read(self) -> Iterator[list[_Text]]:
+        """The texts of all cues, by their lines; the cues are added to `_cues`."""
         rows = self._file.rows
         timed = [i for i, row in enumerate(rows) if _TIME.match(row[2])]
         for i in set(range(len(rows))).difference(timed):
@@ -194,21 +220,32 @@ class Subtitles(Document):
             # In WebVTT, a note, a style or the name of the next cue follows an empty line.
             yield from self._texts_in(list(takewhile(itemgetter(2), cue)) if self.is_vtt else cue)
 
-    def _texts_in(self, rows: Sequence[Row]) -> Iterator[_Text]:
-        """The texts of the last cue: each speaker has one, and each sound on lines of its own."""
-        span = (rows[0][0], rows[-1][1]) if rows else (0, 0)
-        sounds = _SOUND_ON_LINES.finditer(self._file.text, *span)
-        edges, text = {edge for sound in sounds for edge in sound.span()}, list[Row]()
+    def _texts_in(self, rows: Sequence[Row]) -> Iterator[list[_Text]]:
+        """The texts of the last cue, by their lines: those of a speaker, or of a sound alone."""
+        span, edges = (rows[0][0], rows[-1][1]) if rows else (0, 0), set[int]()
+        for sound in _SOUND_ON_LINES.finditer(self._file.text, *span):
+            if not (sound["next"] or "").islower():
+                edges.update(sound.span()[: 1 if sound["next"] else 2])
+        text = list[Row]()
         for row in [*rows, (0, 0, "")]:
             is_next = row[0] in edges or _SPEAKER.match(row[2]) or not row[2].strip()
             if text and (is_next or text[-1][1] in edges):
-                yield self._text_of(text)
+                yield list(self._texts_of(text))
                 text = []
             if row[2].strip():
                 text.append(row)
 
-    def _text_of(self, rows: list[Row]) -> _Text:
-        raw, value = " ".join(row[2].strip() for row in rows), unescape if self.is_vtt else str
+    def _texts_of(self, rows: list[Row]) -> Iterator[_Text]:
+        raw, at = "\n".join(row[2].strip() for row in rows), 0
+        for start, stop in _sounds_alone(raw):
+            if start > at:
+                yield self._text_of(rows, raw[at:start])
+            yield self._text_of(rows, raw[start:stop], is_sound=True)
+            at = stop
+        yield self._text_of(rows, raw[at:])
+
+    def _text_of(self, rows: list[Row], raw: str, *, is_sound: bool = False) -> _Text:
+        value = unescape if self.is_vtt else str
         sounds = {at for s in _SOUND_BESIDE_WORDS.finditer(raw) for at in (s.start(), s.end() - 1)}
         codes = (
             (code, code[1] + code[2] if code[2] else _BRACKETS.get(code[0], ""))
@@ -220,10 +257,13 @@ class Subtitles(Document):
         if words and (sign := _SIGN.match(pieces[words[0]].source)):
             rest = text_pieces(pieces[words[0]].source[sign.end() :], value)
             pieces[words[0] : words[0] + 1] = [Piece(sign[0], sign[0], ""), *rest]
-        return _Text(len(self._cues) - 1, rows, *words_of(pieces))
+        return _Text(len(self._cues) - 1, rows, is_sound, *words_of(pieces))
 
-    def _goes_on(self, last: _Text, text: _Text) -> bool:
-        """Whether the sentence of a text goes on in a text of the next cue."""
+    def _goes_on(self, sentence: Sequence[_Text], text: _Text) -> bool:
+        """Whether the last sentence goes on in a text of the next cue."""
+        if not 0 < len(sentence) < _MAX_CUES:
+            return False
+        last = sentence[-1]
         gap = self._cues[text.cue].begin - self._cues[last.cue].end
         between = _HIDDEN.sub("", last.after + text.before).strip()
         end = _SENTENCE_END.search(last.words)
@@ -234,18 +274,26 @@ class Subtitles(Document):
             and (end is None or bool(between and _DOTS.fullmatch(end[0])))
             # A title is not a part of what is said.
             and last.words.isupper() <= text.words.isupper()
-            and _POSITION.findall(last.before) == _POSITION.findall(text.before)
+            and _POSITION.findall(last.rows[0][2]) == _POSITION.findall(text.rows[0][2])
         )
 
-    def _cut(self, number: int, line: str) -> Iterator[list[str]]:
-        """The lines of each text of a segment."""
+    def _cut(self, number: int, line: str) -> Iterator[str]:
+        """The part of a translation for each text of a segment."""
         texts = self._texts[number]
         whole = with_tags(line, self._codes[number], escaped if self.is_vtt else str)
         parts = cut(whole, [float(width_of(text.words)) for text in texts], _TAG)
-        for text, part in zip(texts, _balanced(parts), strict=True):
-            # No line ends in what is outside of the text.
-            before, after = (each.replace(" ", "\0") for each in (text.before, text.after))
-            yield refilled(f"{before}{part or '…'}{after}", len(text.rows), MAX_WIDTH, _TAG)
+        return (part or "…" for part in _balanced(parts))
+
+    def _lines(self, block: Sequence[_Text], new: Mapping[_Text, str]) -> list[str]:
+        """The lines of texts, of which some are new."""
+        parts = list[str]()
+        for text in block:
+            source = "".join(piece.source for piece in text.pieces)
+            # No line ends in what is outside of a text, but between two texts.
+            before = re.sub(r"(?!\A)[ \n]", "\0", text.before)
+            after = re.sub(r"[ \n](?!\Z)", "\0", text.after)
+            parts += before, new.get(text, source), after
+        return refilled("".join(parts), len(block[0].rows), MAX_WIDTH, _TAG)
 
 
 class WebVtt(Subtitles):
@@ -253,6 +301,26 @@ class WebVtt(Subtitles):
 
     is_vtt = True
     shows_marks = True
+
+
+def _sounds_alone(raw: str) -> Iterator[tuple[int, int]]:
+    """Where sounds are that are not in the middle of a sentence, with what is before them."""
+    at, is_start = 0, True
+    for sound in _SOUND_BESIDE_WORDS.finditer(raw):
+        before = _HIDDEN.sub("", raw[at : sound.start()]).replace("&gt;", ">")
+        words = before.rstrip(" \t\n♪♫>–—-")
+        # After a speaker's name is the start of a sentence, too.
+        is_start = is_start and words[-1:] in ":："
+        is_beside = (
+            _SENTENCE_END.search(words)
+            or before[len(words) :].strip()
+            or (sound[0][0] in "[［【" and sound["end"] is not None)
+        )
+        if is_start or (is_beside and not sound["next"].islower()):
+            is_start = True
+            dash = _DASH_AT_END.search(raw, at, sound.start()) or sound
+            yield dash.start() if words else at, sound.end()
+        at = sound.end()
 
 
 def _seconds(time: str) -> float:

@@ -257,8 +257,42 @@ def test_clocks_and_arrows_in_what_is_said_are_text(words: str):
         ("<i>[music]</i>|Hello", ["music", "Hello"]),
         ("♪ La la ♪|Two dogs.", ["La la", "Two dogs."]),
         ("♪ La la|la la ♪", ["La la la la"]),
-        ("He went to||[door]|the house.", ["He went to", "door", "the house."]),
-        ("[sighs] Hello.", ["<g1>sighs</g1> Hello."]),
+        ("He went to||[door]|the house.", ["He went to the house.", "door"]),
+        ("I was||[JOHN] What?", ["I was", "JOHN", "What?"]),
+        ("so I went [music]||and saw it.", ["so I went and saw it.", "music"]),
+        ("Wait... [sighs]||...for me.", ["Wait for me.", "sighs"]),
+        ("[sighs] Hello.", ["sighs", "Hello."]),
+        ("- [laughs] a man.|- [sighs]|Hi.", ["laughs", "a man.", "sighs", "Hi."]),
+        ("-[laughs] A man.", ["laughs", "A man."]),
+        (">> [laughs] A man.", ["laughs", "A man."]),
+        ("- Hi. - [laughs] Hello.", ["Hi.", "laughs", "Hello."]),
+        ("A woman sleeps. [sighs]", ["A woman sleeps.", "sighs"]),
+        ("A woman sleeps.(sighs)", ["A woman sleeps.", "sighs"]),
+        ("A man [sighs]", ["A man", "sighs"]),
+        ("A man (my father)", ["A man <g1>my father</g1>"]),
+        ("The man (his father) sleeps.", ["The man <g1>his father</g1> sleeps."]),
+        ("The U.S. (America) is big.", ["The U.S. <g1>America</g1> is big."]),
+        ("Hi. [sighs] [door] Ho.", ["Hi.", "sighs", "door", "Ho."]),
+        ("« Hi. » [sighs] a.[b].c", ["« Hi. » <g1>sighs</g1> a.[b].c"]),
+        ("« Hi. » [sighs] Ho.", ["« Hi. »", "sighs", "Ho."]),
+        ("I think— [gasps] Help!", ["I think—", "gasps", "Help!"]),
+        ("JOHN: [laughs] A man.", ["JOHN:", "laughs", "A man."]),
+        ("[JOHN]: A man.", ["JOHN", "A man."]),
+        ("<i>[laughs]</i> A <b>man</b>.", ["laughs", "A <g1>man</g1>."]),
+        ("<i>[laughs] A man.</i>", ["laughs", "A man."]),
+        (r"{\an8}[sighs] I go||{\an8}home.", ["sighs", "I go home."]),
+        ("[The old dog|barks] Hi.", ["The old dog barks", "Hi."]),
+        ("A man|[A dog|barks] Hi.", ["A man", "A dog barks", "Hi."]),
+        ("A man [laughs]|and a dog.", ["A man <g1>laughs</g1> and a dog."]),
+        ("Hi. [laughs]|A dog.", ["Hi.", "laughs", "A dog."]),
+        ("♪ [music] ♪", ["music"]),
+        ("♪ [music] La la ♪", ["music", "La la"]),
+        ("♪ La la [applause] ♪", ["La la", "applause"]),
+        ("[music (soft)] Hi.", ["music (soft)", "Hi."]),
+        ("（犬が吠える）女の人tv。（笑）", ["犬が吠える", "女の人tv。", "笑"]),
+        ("【音楽】［男］ 男（父）とtv。", ["音楽", "男", "男（父）とtv。"]),
+        ("[...] A woman sleeps.", ["A woman sleeps."]),
+        ("(s)he sleeps.", ["(s)he sleeps."]),
         ("I went to the...||...big house.", ["I went to the big house."]),
         ("I went to the||…big house.", ["I went to the big house."]),
         ("<i>Wait…</i>||<i>…for me.</i>", ["Wait for me."]),
@@ -303,6 +337,17 @@ def test_sounds_speakers_and_sentences_are_segments(cues: str, lines: list[str])
 )
 def test_times_and_lines_as_other_programs_write_them_are_read(text: str, lines: list[str]):
     assert lines_of(text, "vtt" if text.startswith("WEBVTT") else "srt") == lines
+
+
+def test_a_sound_and_its_sentence_share_their_lines():
+    read = document(film("[dog barks] A woman is sleeping\nin her house, and dreams."))
+    words = "Eine Frau schläft in ihrem kleinen Haus und träumt."
+    assert shown_in(read.write([None, words])) == [
+        ["[dog barks] Eine Frau schläft in", "ihrem kleinen Haus und träumt."]
+    ]
+    assert shown_in(read.write(["Hund bellt", None])) == [
+        ["[Hund bellt] A woman is sleeping", "in her house, and dreams."]
+    ]
 
 
 def test_captions_that_roll_up_are_named():
