@@ -76,6 +76,8 @@ _IN_BRACKETS = (
 _MINUS_WORD = re.compile(rf"(?:{marks_of('minus')})[{SPACES}]?$", re.IGNORECASE)
 _BELOW_ZERO = rf"[{SPACES}]?(?:°|\w{{1,16}})?[CF]?[{SPACES}]?(?:{marks_of('below')})"
 _BELOW = re.compile(_BELOW_ZERO, re.IGNORECASE)
+# Behind it, 2.10 is not 2.1.
+_VERSION = re.compile(rf"\b(?:v\.?|versi\w{{1,4}}|release)[{SPACES}]?$", re.IGNORECASE)
 # A scale in one letter: K and M, and after a currency also m, B and b.
 _LETTER = re.compile(r"[KkMmBb](?!\w)")
 # What a negative number often is: degrees, percentages and amounts.
@@ -102,7 +104,7 @@ class Number:
         readings: all values that it may have.
         scaled: those with a word such as "million", or with thousands, if there are any.
         measures: the keys of `_MEASURES` of what is beside it; "minus" of what is surely
-            negative, and "dash" and "brackets" of what may be.
+            negative, and "dash" and "brackets" of what may be; "version" and "letter" (50K).
     """
 
     text: str
@@ -264,7 +266,9 @@ class _Reader:
             if any(pattern.match(self.text, end) for end in (self.digits_end, self.end))
         )
         readings, scaled = frozenset(self.readings), frozenset(self.scaled)
-        return Number(self.written, self.start, readings, scaled, measures | {*self._signs()})
+        signs = {*self._signs()}
+        letter = self.text[self.digits_end] if "letter" in signs and not self.is_clear else ""
+        return Number(self.written + letter, self.start, readings, scaled, measures | signs)
 
     def _signs(self) -> Iterator[str]:
         before = self.text[max(0, self.start - limits.MAX_BEFORE) : self.start]
@@ -272,6 +276,8 @@ class _Reader:
         letter = _LETTER.match(self.text, self.digits_end)
         if letter and (letter[0] in "KkM" or _CURRENCY.search(before.rstrip(SPACES))):
             yield "letter"
+        if _VERSION.search(before):
+            yield "version"
         opening, closing = _IN_BRACKETS
         if opening.search(before) and closing.match(self.text, self.digits_end):
             yield "brackets"
