@@ -39,10 +39,12 @@ File = tuple[str, Sequence[str]]
 
 def wrong_languages(pairs: Sequence[Pair], codes: tuple[str, str]) -> str:
     """What is wrong with the languages of pairs, by samples of all parts; or nothing."""
+    if len(pairs) < _MIN_LINES:
+        return ""
     from mtkit.base import language_id
 
-    some = pairs[:: len(pairs) // _MAX_LINES + 1]
-    sides = [[pair[side] for pair in some] for side in (0, 1)]
+    sample = pairs[:: len(pairs) // _MAX_LINES + 1]
+    sides = [[pair[side] for pair in sample] for side in (0, 1)]
     try:
         return language_id.other_languages(language_id.counted_languages(sides, codes), *codes)
     except OSError:  # the model cannot be loaded

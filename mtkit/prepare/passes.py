@@ -11,7 +11,7 @@ import operator
 import os
 import zlib
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -256,20 +256,23 @@ class Passes:
     def _drop_marked(self, check: results.CheckResult, faults: Sequence[FaultCounts]) -> None:
         """Drop pairs with the faults that samples have, or with the findings of `drop_findings`."""
         finders: list[Finder] = []
-        if any(sample.dropped(self.config) for sample in faults):
+        # Sources without faults are not read again.
+        read = {number for number, sample in enumerate(faults) if sample.dropped(self.config)}
+        if read:
             finders.append(functools.partial(faulty_pairs, faults, self.config))
         if self.config.drop_findings:
             starts = np.cumsum([0, *check.pairs[:-1]]).tolist()
             codes = map(self._records.read, itertools.repeat("codes"), starts, check.pairs)
             kept = [int((of_source == filters.KEPT).sum()) for of_source in codes]
-            kinds = self.config.drop_findings
+            kinds, read = self.config.drop_findings, set(range(len(check.pairs)))
             finders.append(finder_of_kinds(self._blocks(check), self.corpus, kinds, kept=kept))
         if not finders:
             return
-        find = functools.partial(_found, finders)
-        with _bar("looking for findings", total=len(self._records)) as bar:
-            for block, found in ordered_map(find, self._blocks(check), workers=self.workers):
-                for reason, numbers in found:
+        find = functools.partial(_reasons_of, finders)
+        given = self._blocks(check, read)
+        with _bar("looking for findings", total=sum(check.pairs[i] for i in read)) as bar:
+            for block, reasons in ordered_map(find, given, workers=self.workers):
+                for reason, numbers in reasons:
                     self._records.drop(reason, numbers)
                 bar.update(len(block))
 
@@ -500,8 +503,10 @@ class Passes:
             yield blocks.PairBlock(direction, number, lines, pairs, links, codes)
             first += len(lines)
 
-    def _blocks(self, check: results.CheckResult) -> Iterator[blocks.PairBlock]:
-        """The blocks of all training sources in order, with the reason codes so far.
+    def _blocks(
+        self, check: results.CheckResult, wanted: Collection[int] | None = None
+    ) -> Iterator[blocks.PairBlock]:
+        """The blocks of training sources in order, all or those, with the reason codes so far.
 
         Each block is first compared with the one that the first stage read: a change is an error.
         """
@@ -509,6 +514,9 @@ class Passes:
         for number, (source, checksums) in enumerate(
             zip(self.corpus.train, check.blocks, strict=True)
         ):
+            if wanted is not None and number not in wanted:
+                start += check.pairs[number]
+                continue
             # Not held by a name: after an error its files are closed at once.
             for block, checksum in itertools.zip_longest(
                 self._source_blocks(number, _read_again(source)), checksums
@@ -527,8 +535,10 @@ class Passes:
                 raise _changed(source)
 
 
-def _found(finders: Sequence[Finder], block: blocks.PairBlock) -> list[tuple[str, PairNumbers]]:
-    return [found for finder in finders for found in finder(block)]
+def _reasons_of(
+    finders: Sequence[Finder], block: blocks.PairBlock
+) -> list[tuple[str, PairNumbers]]:
+    return [reason for finder in finders for reason in finder(block)]
 
 
 def _encoded(

@@ -100,7 +100,7 @@ class CheckResult:
         overlap: numbers of pairs as in `Report`, in that order.
         fixed, misaligned, in_training: as in `Report`.
         languages: from `LanguageCheck`.
-        warnings: the first ones of `Report`.
+        warnings: those of `Report` that are known after the first stage.
     """
 
     pairs: list[int]

@@ -352,8 +352,8 @@ def mutual_chrf(texts: Sequence[str]) -> list[float]:
     numbers = np.cumsum([False, *is_shared])
     kept, width = is_shared[ngram_of], int(numbers[-1])
     cells = owner_of[kept] * width + numbers[ngram_of[kept]]
-    counts = np.bincount(cells, minlength=len(distinct) * width)
-    counts = counts.reshape(len(distinct), width).astype(np.int32)
+    counts = np.zeros((len(distinct), width), np.int32)
+    np.add.at(counts.reshape(-1), cells, 1)
     # Of text i, text j and each order.
     of_orders = [_matches(counts[:, begin:end]) for begin, end in pairwise(numbers[ends])]
     matches = np.stack(of_orders, axis=-1)

@@ -57,7 +57,9 @@ async def translate_document(
     path = PurePosixPath(file.name)
     translations = [part for best, *_ in answer.translations for part in best.parts]
     notes += _notes(translations)
-    given = (line for part in parts for line in part.split("\n"))
+    # Scripts of pages are in no language.
+    texts = [] if _TEXTS.get(file.ending) == "html" else parts
+    given = (line for text in texts for line in text.split("\n"))
     if wrong := await in_thread(service.directions.wrong_language, codes, given):
         notes.append(wrong)
     return ClientFile(f"{path.stem}.{codes[1]}{path.suffix}", data), notes

@@ -11,8 +11,9 @@ from support.kinds_of_runs import run_of_kind
 from support.prepared import prepare_several
 
 from mtkit.base.errors import MtkitError
-from mtkit.check import Checker, Decoded, RunChecks, fit_command, fit_pairs, fit_run, load_checker
+from mtkit.check import Checker, Decoded, RunChecks, fit_pairs, fit_run, load_checker
 from mtkit.check.model.lexicon import load_lexicon
+from mtkit.check.model.run_quality import fit_command
 from mtkit.check.rules.marks import Text
 from mtkit.convert import export
 from mtkit.data import PreparedData

@@ -367,3 +367,6 @@ def test_a_file_in_another_language_is_said(served: Served, monkeypatch: pytest.
     # The words of this run are in no language.
     monkeypatch.setattr(InputLanguage, "sentence", lambda self: f"{len(self._lines)} in German")
     assert served.upload("a.txt", b"one\ntwo").json["notes"] == ["2 in German"]
+    # A line of a script is in no language.
+    page = b"<style>\np { color: red }\n</style><script>\nlet a\n</script>\n<p>one</p>\n<p>two</p>"
+    assert served.upload("a.html", page).json["notes"] == ["0 in German"]

@@ -115,7 +115,7 @@ class Forecast(Linear):
     def _correction(self, forecast: float) -> float:
         """What the tenths of the validation set say that forecasts of this height are wrong by.
 
-        It keeps the order.
+        A higher forecast stays higher.
         """
         forecasts, chrf = self._tenths
         nearest = min(max(forecast, float(forecasts[0])), float(forecasts[-1]))

@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from mtkit.base.text import base_language
 from mtkit.check.rules import limits
 from mtkit.check.rules.number_reading import Number, Reading, has_marks, numbers_of
-from mtkit.check.rules.number_words import InWords, half_hours, marks_of, numbers_in_words, roman
+from mtkit.check.rules.number_words import (
+    InWords,
+    half_hours,
+    marks_of,
+    numbers_in_words,
+    phrase_values,
+    roman,
+)
 from mtkit.check.rules.scales import SPACES, scales_of
 
 _DIGITS = re.compile(r"\d+")
@@ -35,7 +42,10 @@ _TIME = re.compile(
     re.IGNORECASE,
 )
 # What "50K" may be on the other side: also 50 km, 50 K, and 401(k).
-_LETTER = re.compile(rf"\d[{SPACES}(-]?[kmкм千천]", re.IGNORECASE)
+_LETTER = re.compile(
+    rf"\d[{SPACES}(-]?(?:[千천]|[kmкм](?:m|g|ilo\w*|et(?:er|re)\w*|elvin)?(?![^\W\d_]))",
+    re.IGNORECASE,
+)
 # An hour that is surely after noon.
 _LATE = re.compile(
     rf"(?<![\d.:,])(?:1[3-9]|2[0-4])"
@@ -209,9 +219,14 @@ class _Pair:
         words = [numbers_in_words(*side) for side in zip(self.texts, self.languages, strict=True)]
         # "One" is also an article: it answers nothing where there may be another answer.
         weak = {0.0, 1.0} if all(self.rest) else set[float]()
+        wanted = [set().union(*map(_spoken, rest)) for rest in self.rest]
+        values = [words[1].values - weak, words[0].values - weak]
+        for this, other in ((0, 1), (1, 0)):
+            # What both sides say says nothing about their digits: half of 50, and of 30.
+            values[this] |= phrase_values(self.texts[other], self.texts[this], wanted[this])
         self.rest = [
-            [number for number in rest if _spoken(number).isdisjoint(others.values - weak)]
-            for rest, others in zip(self.rest, reversed(words), strict=True)
+            [number for number in rest if _spoken(number).isdisjoint(answers)]
+            for rest, answers in zip(self.rest, values, strict=True)
         ]
         self.cut_elsewhere()
         for this, other in ((0, 1), (1, 0)):
@@ -221,7 +236,9 @@ class _Pair:
                 sizes = {size for n in rest for size in (len(n.text), len(n.digits))}
                 self.rest[other] = [
                     number
-                    for number in _missing(words[other], self.numbers[this], words[this])
+                    for number in _missing(
+                        *(words[other], self.texts[this], self.numbers[this], words[this])
+                    )
                     if any(len(f"{value:.0f}") in sizes for value in number.readings)
                 ]
                 break
@@ -286,8 +303,8 @@ def changed_words(source: str, translation: str, *, src_lang: str, tgt_lang: str
     is_sure = all(words.certain and not words.is_vague for words in (src_words, tgt_words))
     if not is_sure or may_be_converted(source, translation):
         return Unmatched([], [])
-    src = _missing(src_words, numbers_of(translation, lang=tgt_lang), tgt_words)
-    tgt = _missing(tgt_words, numbers_of(source, lang=src_lang), src_words)
+    src = _missing(src_words, translation, numbers_of(translation, lang=tgt_lang), tgt_words)
+    tgt = _missing(tgt_words, source, numbers_of(source, lang=src_lang), src_words)
     return Unmatched(src, tgt) if src and tgt else Unmatched([], [])
 
 
@@ -344,8 +361,11 @@ def _spoken(number: Number) -> set[Reading]:
     return values
 
 
-def _missing(words: InWords, others: Sequence[Number], other_words: InWords) -> list[Number]:
+def _missing(
+    words: InWords, other: str, others: Sequence[Number], other_words: InWords
+) -> list[Number]:
     """The numbers in words that the other side has neither in digits nor in words."""
     there = other_words.whole.union(*map(_spoken, others))
+    there |= phrase_values(other, "", {value for value, _ in words.certain})
     lost = [(value, text) for value, text in words.certain if value not in there]
     return [Number(text, None, frozenset([value])) for value, text in lost]

@@ -21,7 +21,7 @@ import functools
 import itertools
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from mtkit.base.text import base_language
@@ -40,10 +40,10 @@ def _read_words() -> dict[str, list[tuple[str, list[str]]]]:
 _WORDS = _read_words()
 
 
-def marks_of(kind: str, row: int = 0) -> str:
-    """A pattern of the words of a kind; the short ones begin a word, if their language has any."""
+def marks_of(kind: str, row: int = 0, most: int = 4) -> str:
+    """A pattern of the words of a kind; up to a length they begin a word, if there are spaces."""
     patterns = (re.escape(word).replace("_", " ") for word in _WORDS[kind][row][1])
-    is_short = re.compile(r".{1,4}$|\d").match
+    is_short = re.compile(rf".{{1,{most}}} ?$|\d").match
     return "|".join(rf"\b{x}" if is_short(x) and x < "\u0e00" else x for x in patterns)
 
 
@@ -69,7 +69,7 @@ _ENGLISH_ORDINALS |= {"eight": "eighth", "nine": "ninth", "twelve": "twelfth"}
 
 _WORD = re.compile(r"[^\W\d_]+")
 _ALSO = [
-    (set(map(float, values.split(","))), re.compile(marks_of("also", row), re.IGNORECASE))
+    (set(map(float, values.split(","))), re.compile(marks_of("also", row, 99), re.IGNORECASE))
     for row, (values, _) in enumerate(_WORDS["also"])
 ]
 _ROMAN = re.compile(r"\b[IVXLCDM]+(?=(?:e|er|re|ème|ère|ième)?\b)")
@@ -104,7 +104,6 @@ def numbers_in_words(text: str, language: str) -> InWords:
     """
     code = base_language(language)
     values: set[float] = {roman(match[0]) for match in _ROMAN.finditer(text)}
-    values.update(*(numbers for numbers, phrases in _ALSO if phrases.search(text)))
     if code in ("zh", "yue", "ja"):
         values.update(_of_han(match[0]) for match in _HAN.finditer(text))
     whole, parts = set(values), set[float]()
@@ -166,6 +165,18 @@ def numbers_in_words(text: str, language: str) -> InWords:
         at += size
     end()
     return InWords(frozenset(values), frozenset(whole), tuple(certain), is_vague)
+
+
+def phrase_values(text: str, other: str, wanted: Collection[object]) -> set[float]:
+    """The wanted numbers that phrases of a text are, but `other` has not: half is also 50 %."""
+    values = set[float]()
+    for numbers, phrases in _ALSO:
+        if not numbers.isdisjoint(wanted) and phrases.search(text):
+            # "Two weeks" are 15 in "15 jours".
+            same = phrases.search(other)
+            if same is None or re.search(r"\d", same[0]):
+                values |= numbers
+    return values
 
 
 def half_hours(text: str, language: str) -> dict[int, str]:
