@@ -15,7 +15,7 @@ from dataclasses import replace
 from unicodedata import category
 
 from mtkit.base.copied import copied_parts
-from mtkit.translate.html.markup_segments import Node, Segment, beside, with_literals
+from mtkit.translate.html.markup_segments import Node, Segment, with_literals
 
 # So many symbols are looked for in a translation; if a text has more, they are placeholders.
 _MAX_SYMBOLS = 100
@@ -24,7 +24,7 @@ _MAX_MARK = 20
 _SIGNS = frozenset("*†‡§¶#")
 _NOTE = re.compile(r"[a-z]|TM|SM")
 _INDEX = re.compile(r"(?:[A-Za-zα-ω]|\d+)(?:[,+\u2212-](?:[A-Za-z]|\d+))*")
-# A text in which the characters of elements are M in marks, I in an index, and R in `<ruby>`.
+# A text in which the characters of elements are M in marks, I in an index, and R in a reading.
 _M, _I, _R = "\ue000", "\ue001", "\ue002"
 _LETTERS = r"(?:\d|[A-Z][a-z]?+|[a-zα-ω](?![a-z])){1,9}+"
 
@@ -36,9 +36,9 @@ def _glued() -> re.Pattern[str]:
         rf"""(?P<symbol>(?<![^\W_]|[{_M}{_I}])(?:
             [A-Za-zα-ω][{_M}{_I}]++                                     # x_i, m²
           | (?:\d++|(?:\d|[A-Z](?:[a-z](?=[A-Z\d]))?+){{1,5}}+){_M}++   # 10⁶, CO₂; He¹ is a word
-          | {_LETTERS}(?:{_M}++{_LETTERS})++{_M}*+)(?![^\W_])           # H₂O
-          | {_R}[{_R}{_M}]*+)
-          | (?<=[^\W_]){_M}++(?:[,;–-]{_M}++)*+                         # word¹, word¹,²
+          | {_LETTERS}(?:{_M}++{_LETTERS})++{_M}*+)(?![^\W_]))          # H₂O
+          | (?<!\s)\s*+{_R}(?:\s*+{_R})*+                               # the reading of a word
+          | (?<=[^\W_]|{_R}){_M}++(?:[,;–-]{_M}++)*+                    # word¹, word¹,²
           | (?<=[^\s(\[{{][.,;:!?…)\]}}”’»"'。、，！？）】」』]){_M}++(?![^\W_])   # word.¹
           | {_M}++(?=[^\W\d_]{{3}}|[^\W\d_a-z])                         # ¹Word, but not 20th
         """,
@@ -62,10 +62,9 @@ def _literals(nodes: Iterable[Node], text: str) -> Iterator[Node]:
     for node in filter(lambda node: node.is_element, _all(nodes)):
         start, end = node.start, node.end
         edges += (start, end), (end, start)
-        if kind := _kind(node, text):
+        if (not marks or marks[-1][1] <= start) and (kind := _kind(node, text)):
             kinds[start:end] = kind * (end - start)
-            if not marks or marks[-1][1] <= start:
-                marks.append((start, end, kind))
+            marks.append((start, end, kind))
     edges.sort()
     for match in _glued().finditer("".join(kinds)) if marks else ():
         first, last = match.span()
@@ -76,7 +75,7 @@ def _literals(nodes: Iterable[Node], text: str) -> Iterator[Node]:
         # It crosses an element.
         for start, end, kind in marks[bisect_left(marks, (first,)) : bisect_left(marks, (last,))]:
             if kind != _I:
-                yield Node("", start, end, is_mark=kind == _M)
+                yield Node("", start, end, is_mark=True)
 
 
 def _all(nodes: Iterable[Node]) -> Iterator[Node]:
@@ -88,12 +87,9 @@ def _all(nodes: Iterable[Node]) -> Iterator[Node]:
 def _kind(node: Node, text: str) -> str:
     """The character of what is in an element; empty if it may be words."""
     name = re.split(r"\W", node.open, maxsplit=2)[1].lower()
-    content, (last, following) = text[node.start : node.end], beside(text, node.start, node.end)
-    if name in ("rt", "rp"):
-        return _M
-    if name == "ruby":
-        is_word = " " in text and not (last.isalnum() or following.isalnum() or " " in content)
-        return _R if is_word else ""
+    content, last = text[node.start : node.end], text[max(node.start - 1, 0) : node.start]
+    if name in ("rt", "rp", "rtc"):
+        return _R
     if len(content) > _MAX_MARK or copied_parts([content]):
         return ""
     if not any(map(str.isalpha, content)):

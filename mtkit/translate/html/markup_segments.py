@@ -159,8 +159,10 @@ class Segment:
             # The sign of &Open is a part of its word.
             is_sign = self.text[node.start : node.end] == "&"
             is_glued = behind.isalnum() and not (before.isspace() or before == "" or is_sign)
-            cuts.append((node.start, node.end, " " if is_glued else ""))
             raw, is_shown = node.raw(self.text), not node.is_mark
+            # A word may go on behind the reading of its beginning.
+            is_glued = is_glued and raw.lstrip()[:3].lower() not in ("<rt", "<rp")
+            cuts.append((node.start, node.end, " " if is_glued else ""))
             return replace(
                 node, open=raw, end=node.start, is_shown=is_shown, children=[], around=around
             )
