@@ -26,10 +26,9 @@ class Blocks(Paragraph):
     default = "block"
     kinds = by_name(
         around="a abbr acronym b bdi bdo big cite data del dfn em font i ins label mark q rb s "
-        "small span strike strong sub sup time tt u",
-        shown="audio canvas code iframe img kbd math object pre rp rt ruby samp script style svg "
-        "var video",
-        unseen="wbr",
+        "ruby small span strike strong sub sup time tt u",
+        shown="audio canvas code iframe img kbd math object pre samp script style svg var video",
+        unseen="rp rt rtc wbr",
     )
 
 

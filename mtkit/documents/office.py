@@ -58,7 +58,7 @@ class OfficeParagraph(Paragraph):
     """A paragraph of runs."""
 
     kinds = by_name(
-        around="hyperlink smartTag ins moveTo dir bdo customXml fldSimple sdt",
+        around="hyperlink smartTag ins moveTo dir bdo customXml fldSimple sdt ruby",
         unseen="bookmarkStart bookmarkEnd commentRangeStart commentRangeEnd commentReference "
         "annotationRef permStart permEnd del delText moveFrom moveFromRangeStart moveFromRangeEnd "
         "moveToRangeStart moveToRangeEnd softHyphen endParaRPr",
@@ -77,10 +77,6 @@ class OfficeParagraph(Paragraph):
             return "shown"
         return "kept" if name.endswith("Pr") and name not in self.kinds else super().kind(node)
 
-    def holder(self, element: Element) -> Element:
-        """Where the content of an element is."""
-        return next(element.iterchildren("{*}sdtContent"), element)
-
     def _content(self, holder: Element) -> Iterator[Piece]:
         for child in holder:
             if local_name(child) != "r":
@@ -95,7 +91,8 @@ class OfficeParagraph(Paragraph):
                 else:
                     pieces = self._child(node)
                 for piece in pieces:
-                    piece.run, piece.look = properties, look
+                    if piece.run is None:  # Runs inside `ruby` have their own.
+                        piece.run, piece.look = properties, look
                     # The marks of a field that is not whole.
                     piece.is_break |= name == "fldChar"
                     yield piece

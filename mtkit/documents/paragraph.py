@@ -151,8 +151,9 @@ class Paragraph:
         return self.kinds.get(name, self.default) if name else "unseen"
 
     def holder(self, element: Element) -> Element:
-        """Where the content of an element is."""
-        return element
+        """Where the content of an element is: of a control, or of what has a reading (ruby)."""
+        inner = element.iterchildren("{*}sdtContent", "{*}rubyBase", "{*}ruby-base")
+        return next(inner, element)
 
     def render(self) -> None:
         """Fill the element with the pieces."""

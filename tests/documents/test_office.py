@@ -106,6 +106,19 @@ def test_a_link_moves_with_its_words_and_a_hyphen_that_does_not_break_stays_one(
     assert new == f"<w:p>{link.format(mail)}{run(' ansehen')}</w:p>"
 
 
+def test_the_base_of_a_reading_is_translated_in_its_sentence_and_the_reading_stays():
+    def with_reading(base: str) -> str:
+        reading = f"<w:rubyPr/><w:rt>{run('inu', ITALIC)}</w:rt>"
+        ruby = f"<w:ruby>{reading}<w:rubyBase>{base}</w:rubyBase></w:ruby>"
+        return f"<w:r><w:rPr>{BOLD}</w:rPr>{ruby}</w:r>"
+
+    source = run("the ") + with_reading(run("dog ", ITALIC)) + run("runs ")
+    assert lines_of(source) == ["the <g1>dog </g1>runs"]
+    new = run("der ") + with_reading(run("Hund ", ITALIC)) + run("rennt ")
+    assert translated(source, "der <g1>Hund </g1>rennt") == f"<w:p>{new}</w:p>"
+    assert lines_of(with_reading(run("a dog"))) == ["a dog"]
+
+
 def test_characters_that_xml_cannot_have_are_left_out_of_a_translation():
     new = translated(run("one"), "e\x0bi\x00n\ud800s\ufffe")
     assert new == "<w:p><w:r><w:t>eins</w:t></w:r></w:p>"

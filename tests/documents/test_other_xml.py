@@ -1,5 +1,7 @@
 """OpenDocument, EPUB and XLIFF: what is a text, what becomes of its codes, and marks."""
 
+import re
+
 import pytest
 from lxml import etree
 from support.documents import (
@@ -22,6 +24,11 @@ from support.documents import (
 from mtkit.base.errors import MtkitError
 from mtkit.documents import open_document
 
+RUBY = (
+    "<text:ruby><text:ruby-base>{}</text:ruby-base><text:ruby-text>inu</text:ruby-text></text:ruby>"
+)
+RUBY_OF_HTML = "<ruby>{}<rp>(</rp><rt>x <b>y</b></rt><rp>)</rp></ruby>"
+
 
 @pytest.mark.parametrize(
     ("body", "lines"),
@@ -40,12 +47,33 @@ from mtkit.documents import open_document
         ("<text:p>see <text:a>the <text:span>link</text:span></text:a></text:p>",
          ["see <g1>the <g2>link</g2></g1>"]),
         ("<text:p>12 <text:span>%</text:span></text:p>", []),
+        (f"<text:p>a {RUBY.format('dog')} runs</text:p><text:p>{RUBY.format('cat')}</text:p>",
+         ["a <g1>dog</g1> runs", "cat"]),
     ],
 )  # fmt: skip
 def test_a_paragraph_of_opendocument_is_texts_with_codes(body: str, lines: list[str]):
     assert [segment.line for segment in opened("a.odt", odt(body)).segments] == lines
     for translator in TRANSLATORS:
         assert problems("a.odt", zipped(odt(body)), translator) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "members", "ruby"),
+    [
+        ("a.odt", odt(f"<text:p>a {RUBY.format('dog')} runs</text:p>"), RUBY),
+        ("a.epub", epub(one=f"a {RUBY_OF_HTML.format('dog')} runs"), RUBY_OF_HTML),
+    ],
+)
+def test_the_base_of_a_reading_is_translated_and_the_reading_stays(name, members, ruby):
+    document = opened(name, members)
+    lines = [re.sub("<!--.*-->", "", segment.line) for segment in document.segments]
+    (number,) = (i for i, line in enumerate(lines) if line == "a <g1>dog</g1> runs")
+    own = document.segments[number].line
+    lines = [own.replace("dog", "Hund") if i == number else None for i in range(len(lines))]
+    written = trees(document.write(lines))
+    roots = (root for root in written.values() if not isinstance(root, bytes))
+    texts = [etree.tostring(root, encoding="unicode") for root in roots]
+    assert sum(f"a {ruby.format('Hund')} runs" in text for text in texts) == 1
 
 
 def test_a_translation_of_opendocument_keeps_elements_and_the_first_member():
