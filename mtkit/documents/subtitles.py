@@ -51,8 +51,10 @@ _BAD_TIME = re.compile(
     r"|\s*(?:[\d:]+[.,]\d{3}\W{1,6}|\d+:\d+:\d+\s*[-–—=]*[>→]\s*)\d+:\d"
 )
 _OLD_NOTE = re.compile(r"^NOTE mtkit: [^\r\n]*(?:\r?\n){2}", re.MULTILINE)
-_TAG = r"<[/a-zA-Z\d][^<>]*>|\{[\\a-zA-Z][^{}]*\}|\\[Nh]"
-_CODE = re.compile(rf"<(/?)([a-zA-Z]++)[^<>]*>|{_TAG}|[\[\]()（）［］【】♪♫]")
+# The reading of a word is one code; its end tag may be left out before another or `</ruby>`.
+_READING = r"<rt\b[^<>]*>(?:[^<]|<(?!/?rt\b|/ruby\b))*+(?:</rt>|(?=<))"
+_TAG = rf"(?>{_READING}|<[/a-zA-Z\d][^<>]*>|\{{[\\a-zA-Z][^{{}}]*\}}|\\[Nh])"
+_CODE = re.compile(rf"{_READING}|<(/?)([a-zA-Z]++)[^<>]*>|{_TAG}|[\[\]()（）［］【】♪♫]")
 _BRACKETS = {sign: "/" * (i % 2) + "[(（［【"[i // 2] for i, sign in enumerate("[]()（）［］【】")}
 _OPEN, _CLOSE, _BESIDE = r"\[(（［【", r"\])）］】", r"\t ♪♫>–—\-"
 # It may have others inside: [music (soft)].
@@ -82,7 +84,7 @@ _SPEAKER = re.compile(
 _SENTENCE_END = re.compile(r"(?<![.!?…:;。！？؟۔।])[.!?…:;。！？؟۔।]+(?:\s?[\"'”’»)\]」』])*$")
 _POSITION = re.compile(r"\{\\an?\d+\}")
 _HIDDEN = re.compile(_TAG)
-_ELEMENT = re.compile(r"<(/?)([a-zA-Z]++)[^<>]*>")
+_ELEMENT = re.compile(rf"{_READING}|<(/?)([a-zA-Z]++)[^<>]*>")
 
 
 class _Cue(NamedTuple):

@@ -139,6 +139,22 @@ def test_each_cue_gets_its_share_of_a_sentence():
     ]
 
 
+@pytest.mark.parametrize(
+    "reading",
+    ["<rt>inu</rt>", "<rt.loud>x y</rt>", "<rt><i>inu</i></rt>", "<rt>inu", "<rt>a<rt>b</rt>"],
+)
+def test_the_reading_of_a_word_stays_and_is_not_translated(reading: str):
+    read = document("WEBVTT\n\n" + film(f"A <ruby>dog{reading}</ruby> is running."), "vtt")
+    code = "<!--2--><!--3-->" if reading.count("<rt") > 1 else "<!--2-->"
+    assert [segment.line for segment in read.segments] == [f"A <g1>dog{code}</g1> is running."]
+    written = read.write([f"Ein <g1>Hund{code}</g1> rennt."])
+    assert shown_in(written)[1:] == [[f"Ein <ruby>Hund{reading}</ruby> rennt."]]
+    read = document("WEBVTT\n\n" + film(f"<ruby>A dog{reading}</ruby>", "is running."), "vtt")
+    assert [segment.line for segment in read.segments] == ["A dog is running."]
+    written = read.write(["Ein Hund rennt jetzt."])
+    assert shown_in(written)[1:] == [[f"<ruby>Ein Hund{reading}</ruby>"], ["rennt jetzt."]]
+
+
 def test_an_element_over_a_cut_is_closed_and_opened_again():
     read = document(film("I saw the", "<i>big ship</i> there."))
     written = read.write(["Ich sah <g1>das sehr große Schiff</g1> dort."])

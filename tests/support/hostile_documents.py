@@ -391,6 +391,7 @@ for _name, _file, _data, _refused in [
     ("speakers", "a.srt", lambda: srt("- a\n" * 50_000), ""),
     ("dashes", "a.srt", lambda: srt("-" * N + "a"), ""),
     ("tags of a cue", "a.srt", lambda: srt("a " + "<i>" * N + "b" + "</b>" * 1_000), ""),
+    ("readings of a cue", "a.srt", lambda: srt("<rt>" * 20_000 + "a <rt>b" * 20_000), ""),
     ("half tags", "a.srt", lambda: srt("a " + "<" * N + "b"), ""),
     ("codes of positions", "a.srt", lambda: srt(r"{\an8}" * 50_000 + "a"), ""),
     ("half codes of positions", "a.srt", lambda: srt("a " + "{\\" * N), ""),
