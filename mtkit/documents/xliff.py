@@ -60,12 +60,33 @@ class Unit(Paragraph):
         unit.insert(unit.index(source) + 1, target)
         target.tail = source.tail
         self.target = target
-        for element in (target, unit):
+        self._say_new(target, unit)
+        super().render()
+
+    @staticmethod
+    def _say_new(*elements: Element) -> None:
+        """Replace what is said of an earlier translation."""
+        for element in elements:
             for name in element.attrib:
                 element.attrib[name] = _STATES.get(name, element.attrib[name])
             for name in ("state-qualifier", "subState"):
                 element.attrib.pop(name, None)
-        super().render()
+
+    def missing_parts(self) -> Iterator[Part]:
+        """The parts without a translation, if another part has one; each may change at once."""
+        # Of two targets with the same number, the one with a text counts.
+        targets = dict(sorted(_parts(self.target), key=lambda part: _has_translation(part[1])))
+        if not any(map(_has_translation, targets.values())):
+            return
+        before, gap = None, ""
+        for number, source in dict(_parts(self.element)).items():
+            target, own_gap = targets.get(number), source.tail
+            if target is None or not _has_translation(target):
+                part = Part(self, source, target, before, gap)
+                yield part
+                target = part.target_part
+            if target is not None:
+                before, gap = target, own_gap
 
     def clear(self) -> None:
         """Take the notes of earlier marks away."""
@@ -107,6 +128,51 @@ class Unit(Paragraph):
             self.unit.insert(self.unit.index(before) + 1, note)
             note.tail = before.tail
         note.text = xml_text(text)
+
+
+class Part(Unit):
+    """A part of a unit of 1.2 without a translation: a `mrk`, and the one in the target, if any.
+
+    A new one follows the part `before` it, with the text `gap` between them.
+    """
+
+    is_translated = True
+
+    def __init__(
+        self, unit: Unit, source: Element, target: Element, before: Element, gap: str | None
+    ) -> None:
+        Paragraph.__init__(self, source)
+        self.unit, self.target, self.target_part = unit.unit, unit.target, target
+        self.parent, self.name, self._is_new = unit.parent, unit.name, False
+        self.is_replaced = target is not None and bool(target.xpath("string()").strip())
+        self._before, self._gap = before, gap
+
+    def render(self) -> None:
+        """Put the translation into the target."""
+        source, new = self.element, self.target_part
+        # What is in the source goes into the target.
+        source.getparent().replace(source, copy.deepcopy(source))
+        if new is None:
+            new = source.makeelement(source.tag, source.attrib)
+            if self._before is None:
+                new.tail = source.tail
+                self.target.insert(0, new)
+            else:
+                new.tail, self._before.tail = self._before.tail, None
+                self._before.addnext(new)
+                self._before.tail = self._gap
+        self.element = self.target_part = new
+        self._say_new(new, self.target, self.unit)
+        Paragraph.render(self)
+
+
+def _parts(element: Element) -> Iterator[tuple[str, Element]]:
+    """The numbered parts of a source or a target of 1.2, by their numbers."""
+    return ((node.get("mid"), node) for node in element.xpath(".//*[@mtype='seg'][@mid]"))
+
+
+def _has_translation(part: Element) -> bool:
+    return bool(part.xpath("string()").strip()) and part.get("state") not in _UNTRANSLATED
 
 
 class _File(Package):
@@ -159,6 +225,7 @@ class Xliff(XmlDocument):
             unit = Unit(element)
             if unit.is_translated and not self._options.everything:
                 self.has_translations = True
+                yield from unit.missing_parts()
             else:
                 yield unit
 

@@ -280,6 +280,91 @@ def test_a_text_of_xliff_2_in_its_first_state_has_no_translation_yet():
     assert segment.format("translated", "Eins") + segment.format("reviewed", "Uno") in new
 
 
+SEGMENTS = (
+    '<seg-source><mrk mtype="seg" mid="1">A man walks.</mrk> <mrk mtype="seg" mid="2">A dog '
+    '<g id="1">runs</g>.</mrk>\n<mrk mtype="seg" mid="3">A cat sits.</mrk></seg-source>'
+)
+DONE = '<mrk mtype="seg" mid="1">Fertig <g id="7">x</g>.</mrk>'
+DOG = '<mrk mtype="seg" mid="2">Hund <g id="1">läuft</g></mrk>'
+NEW_DOG = DOG.replace(' mid="2"', ' mid="2" state="translated"')
+CAT = '<mrk mtype="seg" mid="3">Katze</mrk>'
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (f'{DONE} <mrk mtype="seg" mid="2"/>\n<mrk mtype="seg" mid="3"> </mrk>',
+         f"{DONE} {DOG}\n{CAT}"),
+        (DONE, f"{DONE} {DOG}\n{CAT}"),
+        (f"\n {DONE}\n", f"\n {DONE} {DOG}\n{CAT}\n"),
+        (f'<mrk mtype="seg" mid="3"/>, {DONE}', f"{CAT}, {DONE} {DOG}"),
+        (f'{DONE} <mrk x="y" mtype="seg" mid="2" state="new"><x id="9"/></mrk>',
+         f"{DONE} {NEW_DOG.replace('<mrk', '<mrk x=_y_')}\n{CAT}".replace("_", '"')),
+        (f'<g id="5">{DONE}<mrk mtype="seg" mid="2"/></g>', f'<g id="5">{DONE}{DOG}\n{CAT}</g>'),
+        (f'{DONE} <mrk mtype="seg" mid="2" state="needs-translation">A dog</mrk>',
+         f"{DONE} {NEW_DOG}\n{CAT}"),
+    ],
+)  # fmt: skip
+def test_only_parts_of_a_unit_without_a_translation_are_translated(old: str, new: str):
+    data = xliff(unit("All", f"{SEGMENTS}<target>{old}</target>", ' approved="yes"'))
+    document = open_document("a.xlf", data)
+    assert document.write([None] * len(document.segments)) == data
+    lines = {"A dog <g1>runs</g1>.": "Hund <g1>läuft</g1>", "A cat sits.": "Katze"}
+    order = [segment.line for segment in document.segments]
+    written = document.write([lines[line] for line in order])
+    expected = unit("All", f"{SEGMENTS}<target>{new}</target>", ' approved="no"')
+    assert expected in written.decode()
+    again = open_document("a.xlf", written)
+    assert not again.segments
+    assert again.has_translations
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "Alles fertig.",
+        'Fertig. <mrk mtype="seg" mid="2"/>',
+        f"{DONE} {DOG} {CAT}",
+        f'{DONE} {DOG} {CAT} <mrk mtype="seg" mid="2"/>',
+        f"{CAT}{DOG}{DONE}",
+    ],
+)
+def test_a_unit_with_a_translation_of_all_parts_stays(target: str):
+    data = xliff(unit("All", f"{SEGMENTS}<target>{target}</target>"))
+    document = open_document("a.xlf", data)
+    assert not document.segments
+    assert document.has_translations
+
+
+def test_the_first_part_of_a_unit_that_is_missing_stands_before_the_others():
+    data = xliff(unit("All", f"{SEGMENTS}<target>{DOG}{CAT}</target>"))
+    new = open_document("a.xlf", data).write(["Mann"]).decode()
+    assert f'<target><mrk mtype="seg" mid="1">Mann</mrk> {DOG}{CAT}</target>' in new
+
+
+def test_all_parts_of_a_unit_are_translated_if_it_is_asked_for():
+    data = xliff(unit("All", f"{SEGMENTS}<target>{DONE}</target>"))
+    document = open_document("a.xlf", data, everything=True)
+    assert [segment.line for segment in document.segments] == [
+        "<g1>A man walks.</g1> <g2>A dog <g3>runs</g3>.</g2> <g4>A cat sits.</g4>"
+    ]
+
+
+def test_a_rejected_translation_of_a_part_leaves_the_unit_and_its_state():
+    target = f'<target state="final">{DONE}</target>'
+    data = xliff(unit("All", SEGMENTS + target))
+    document = open_document("a.xlf", data)
+    note = '<note from="mtkit">{}</note>'
+    both = document.write([None, None], {0: "x"}).decode()
+    assert SEGMENTS + target + note.format("x") in both
+    half = document.write([None, "Katze"], {0: "x", 1: "y"})
+    state = 'state="needs-review-translation"'
+    new = f"<target {state}>{DONE} {CAT}</target>{note.format('y')}{note.format('x')}"
+    assert SEGMENTS + new in half.decode()
+    last = open_document("a.xlf", half).write(["Hund <g1>läuft</g1>"]).decode()
+    assert f'{SEGMENTS}<target state="translated">{DONE} {DOG} {CAT}</target></trans' in last
+
+
 @pytest.mark.parametrize(
     ("before", "own"),
     [
