@@ -18,7 +18,7 @@ from functools import partial
 from gettext import c2py
 
 from mtkit.base.copied import TAG, has_letters
-from mtkit.base.errors import MtkitError
+from mtkit.base.errors import MtkitError, in_words
 from mtkit.base.language_id import is_same_language
 from mtkit.base.text import REMOVED
 from mtkit.documents.document import Document, Options, Segment
@@ -147,13 +147,14 @@ class Gettext(Document):
 
     def _written(self, changes: Mapping[int, str], marks: Mapping[int, str]) -> bytes:
         """The file, in which an entry with a doubt is fuzzy, and has a comment."""
-        edits, end = list[Edit](), self._file.line_end
+        edits, end, left = list[Edit](), self._file.line_end, 0
         for entry in self._entries:
             # Half a translation is none.
             rejected = entry.segments & self._rejected
             shown = sorted(rejected or entry.segments)
             doubts = [marks[number] for number in shown if number in marks]
             is_changed = not rejected and any(number in changes for number in shown)
+            left += len(entry.segments & changes.keys()) * bool(rejected)
             flags, match = entry.flags, entry.match
             # Without the doubts of an earlier start.
             comments = [line for line in entry.comments if not re.match(r"\s*# mtkit:", line)]
@@ -176,6 +177,10 @@ class Gettext(Document):
             if doubts or is_changed:
                 start = match.start() - sum(map(len, entry.comments))
                 edits.append((start, match.start(), "".join([*new, *comments])))
+        if left:
+            self.write_notes.append(
+                f"{in_words(left, 'segment')} more not used: another of the entry was rejected"
+            )
         if self._has_charset or not edits:
             with suppress(UnicodeEncodeError):
                 return self._file.edited(edits)
@@ -183,7 +188,7 @@ class Gettext(Document):
         charset = _CHARSET.search(self._file.text, header.start("target"))
         assert charset is not None
         if self._has_charset:
-            self.write_notes = [f"the file is UTF-8 now: {charset[0]} lacks characters of it"]
+            self.write_notes += [f"the file is UTF-8 now: {charset[0]} lacks characters of it"]
         return self._file.edited([*edits, (*charset.span(), "UTF-8")], "utf-8")
 
     def _read(self) -> Iterator[_Entry]:

@@ -352,6 +352,8 @@ def test_an_entry_with_a_rejected_segment_keeps_what_it_had(source, targets, old
     shown = "".join(f"# mtkit: {marks[n]}\n" for n in marks if translations[n] is None)
     written = read.write(translations, marks).decode()
     assert written.split("\n\n", 1)[1] == shown + entry
+    left = "1 segment more not used: another of the entry was rejected"
+    assert read.write_notes == [left] * any(translations)
 
 
 @pytest.mark.parametrize(
