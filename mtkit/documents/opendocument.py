@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from mtkit.base.errors import MtkitError
-from mtkit.documents.paragraph import Element, Paragraph, by_name
+from mtkit.documents.paragraph import Element, Paragraph, Piece, by_name, local_name
 from mtkit.documents.xml import XmlDocument
 
 # Objects in it, such as charts, have parts of the same kind.
@@ -19,12 +19,20 @@ class OpenParagraph(Paragraph):
     kinds = by_name(
         around="span a meta meta-field ruby",
         break_="line-break tab",
-        unseen="s bookmark bookmark-start bookmark-end soft-page-break reference-mark "
+        unseen="bookmark bookmark-start bookmark-end soft-page-break reference-mark "
         "reference-mark-start reference-mark-end change change-start change-end annotation "
         "annotation-end toc-mark toc-mark-start toc-mark-end alphabetical-index-mark "
         "alphabetical-index-mark-start alphabetical-index-mark-end user-index-mark "
         "user-index-mark-start user-index-mark-end",
     )
+
+    def _child(self, child: Element) -> Iterator[Piece]:
+        if local_name(child) != "s":
+            yield from super()._child(child)
+            return
+        # More than three spaces are a tab to their writer; others are one, and stay at the ends.
+        is_tab = child.get(f"{child.tag[:-1]}c", "1") not in ("1", "2")
+        yield Piece("text", child, " ", is_break=is_tab, look=(child,))
 
 
 class OpenDocument(XmlDocument):

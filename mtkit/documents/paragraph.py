@@ -71,6 +71,8 @@ class Text:
     def __init__(self, pieces: list[Piece]) -> None:
         self._pieces = pieces
         line, self._codes = coded(self._parts())
+        # Spaces that were elements or in several runs, too.
+        line = _SPACES.sub(" ", line)
         self.line = line.strip()
         self._before, _, self._after = line.partition(self.line)
 

@@ -38,7 +38,9 @@ RUBY_OF_HTML = "<ruby>{}<rp>(</rp><rt>x <b>y</b></rt><rp>)</rp></ruby>"
         ("<text:p><text:span>All\n  of it</text:span></text:p>", ["All of it"]),
         ("<text:p>One<text:line-break/>two<text:tab/>three</text:p>", ["One", "two", "three"]),
         ("<text:p><text:span>1a<text:tab/>2b</text:span> three</text:p>", ["1a", "2b", "three"]),
-        ("<text:p>a <text:s text:c='2'/>b<text:bookmark/> c</text:p>", ["a <!--1-->b<!--2--> c"]),
+        ("<text:p>a <text:s/>b<text:bookmark/> c</text:p>", ["a b<!--1--> c"]),
+        ("<text:p><text:s/>a<text:s/><text:s/>b<text:s/></text:p>", ["a b"]),
+        ("<text:p>a: <text:s text:c='3'/>b</text:p>", ["a:", "b"]),
         ("<text:p>on <text:page-number>7</text:page-number> now</text:p>", ["on <x1/> now"]),
         ("<text:p>text<text:note><text:note-body><text:p>note</text:p></text:note-body></text:note>"
          " more</text:p>", ["text<x1/> more", "note"]),

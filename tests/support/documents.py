@@ -13,7 +13,7 @@ from mtkit.documents import Document, open_document, plain_text
 from mtkit.documents.inline import escaped, events
 
 # What one paragraph may have more or fewer of: pieces of text, and what is said of them.
-RUNS = frozenset({"r", "t", "rPr", "noBreakHyphen", "proofErr", "lastRenderedPageBreak"})
+RUNS = frozenset({"r", "s", "t", "rPr", "noBreakHyphen", "proofErr", "lastRenderedPageBreak"})
 PARSER = etree.XMLParser(resolve_entities=False, no_network=True)
 
 
