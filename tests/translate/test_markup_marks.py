@@ -44,6 +44,12 @@ TABLE = [
     ("<ruby>語<rt>ご</rt></ruby>は one", "語は one", "ONE <ruby>語は<rt>ご</rt></ruby>"),
     ("one <ruby>six<rtc><rt>a</rt> <rt>b</rt></rtc></ruby>", "one six",
      "<ruby>SIX<rtc><rt>a</rt> <rt>b</rt></rtc></ruby> ONE"),
+    # HTML lets their end tags out.
+    ("one <ruby>six<rt>x</ruby> two", "one six two", "TWO <ruby>SIX<rt>x</rt></ruby> ONE"),
+    ("one <ruby><rb>six<rp>(<rt>x<rp>)</ruby>", "one six",
+     "<ruby><rb>SIX</rb><rp>(</rp><rt>x</rt><rp>)</rp></ruby> ONE"),
+    ("one <ruby>six<rtc>a<rt>b<rt>c</ruby>", "one six",
+     "<ruby>SIX<rtc>a<rt>b</rt><rt>c</rt></rtc></ruby> ONE"),
     # Symbols that the translation has.
     ("one H<sub>2</sub>O", "one H2O", "H<sub>2</sub>O ONE"),
     ("10<sup>6</sup> one", "106 one", "ONE 10<sup>6</sup>"),

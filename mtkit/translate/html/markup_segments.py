@@ -17,6 +17,8 @@ from mtkit.translate.requests import Range
 
 # Elements without text that are not shown; the words beside them may be one.
 _UNSEEN = frozenset({"", "script", "style", "wbr"})
+# The parts of `<ruby>`, whose end tags HTML lets out.
+_RUBY_PARTS = frozenset({"rb", "rp", "rt", "rtc"})
 # Elements are nested at most so deep; those further inside are taken for lone tags.
 _MAX_DEPTH = 50
 
@@ -297,6 +299,13 @@ def _read(items: Sequence[Item]) -> tuple[str, list[Node]]:
         inside()[-1:] = Node(node.open, node.start, node.start), *node.children
 
     for kind, raw, name, _ in items:
+        is_part = kind == "open" and name in _RUBY_PARTS
+        while (is_part or (kind, name) == ("close", "ruby")) and stack:
+            part, node = stack[-1]
+            if part not in _RUBY_PARTS or (part == "rtc" and name in ("rp", "rt")):
+                break
+            node.close, node.end = f"</{part}>", at
+            stack.pop()
         if kind == "text":
             # The line end of an entity would end the line of output.
             text = raw if raw == "\n" else unescape(raw).replace("\n", " ")
