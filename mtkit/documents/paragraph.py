@@ -24,6 +24,8 @@ XML_SPACE = "{http://www.w3.org/XML/1998/namespace}space"
 # Fields and codes that are nested more deeply have no meaning.
 MAX_NESTED = 50
 _SPACES = re.compile(r"[ \t\r\n]+")
+# At both ends of a line; without `(?<!`, time grows with the square of the spaces inside it.
+_OUTER_SPACES = r"|(?m:^)[ \t\r]+|(?<![ \t\r])[ \t\r]+(?m:$)"
 _NOT_IN_XML = re.compile(r"[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -50,7 +52,8 @@ class Piece:
     Its kind is `text`, `open` or `close`, or that of its element. A break separates texts. A begin
     or end has `pair`, its name for `partners_of`, and several pieces may be written as `parts`.
     Of `open`, `end` is its `close`, and `base` the text that looks as most inside. `run` and
-    `look` are of Office, in a run: its format, if it has one, and what that looks like.
+    `look` are of Office, in a run: its format, if it has one, and what that looks like; spaces that
+    stay as they are have a `look` too.
     """
 
     kind: str
@@ -265,9 +268,15 @@ def _add(holder: Element, texts: list[str]) -> None:
 
 
 def cut(text: str | None, separator: str) -> Iterator[Piece]:
-    """The parts of a text between separators, and these as breaks."""
-    pieces = re.split(f"({separator})", text or "") if separator else [text or ""]
-    return (Piece("text", text=piece, is_break=piece == separator) for piece in pieces if piece)
+    """The parts of a text between separators, and these as breaks.
+
+    Where line ends separate, the spaces beside them and at the ends stay apart from the words.
+    """
+    spaces = _OUTER_SPACES if separator == "\n" else ""
+    pieces = re.split(f"({separator}{spaces})", text or "") if separator else [text or ""]
+    for piece in filter(None, pieces):
+        look = ("spaces",) if spaces and piece.isspace() else ()
+        yield Piece("text", text=piece, is_break=piece == separator, look=look)
 
 
 def _leaves(pieces: Iterable[Piece]) -> list[Piece]:

@@ -282,6 +282,28 @@ def test_a_text_of_xliff_2_in_its_first_state_has_no_translation_yet():
     assert segment.format("translated", "Eins") + segment.format("reviewed", "Uno") in new
 
 
+@pytest.mark.parametrize("text", [
+    "    {}    ", "\t{}\n", "\n  {}\n    {}\n  ", "  <g id='1'>  {}</g>  ", "{}<x id='1'/>{} ",
+    "  &lt;b&gt; {}&lt;/b&gt;  ", "  {}\n\n\t{}  \n", "{}",
+])  # fmt: skip
+def test_spaces_at_the_ends_of_lines_of_xliff_stay_where_they_count(text: str):
+    source = f"<source>{text.replace('{}', 'A dog.')}</source>"
+    own, outer = ' xml:space="preserve"', source.replace("<source", '<source xml:space="preserve"')
+    inside = f"<trans-unit id='1'>{source}</trans-unit>"
+    for data in (
+        xliff(f"<trans-unit id='1'{own}>{source}</trans-unit>"),
+        xliff(inside.replace(source, outer)),
+        xliff(f"<group{own}>{inside}</group>"),
+        xliff2(f"<segment>{source}</segment>").replace(b"<unit", f"<unit{own}".encode()),
+        xliff2(f"<segment>{outer}</segment>"),
+    ):
+        document = open_document("a.xlf", data)
+        lines = [segment.line.replace("A dog.", "Ein Hund.") for segment in document.segments]
+        target = etree.fromstring(document.write(lines)).find(".//{*}target")
+        expected = etree.fromstring(source.replace("A dog.", "Ein Hund."))
+        assert "".join(target.itertext()) == "".join(expected.itertext())
+
+
 SEGMENTS = (
     '<seg-source><mrk mtype="seg" mid="1">A man walks.</mrk> <mrk mtype="seg" mid="2">A dog '
     '<g id="1">runs</g>.</mrk>\n<mrk mtype="seg" mid="3">A cat sits.</mrk></seg-source>'
