@@ -20,6 +20,10 @@ _UNTRANSLATED = {"new", "needs-translation", "needs-l10n", "initial"}
 _STATES = {"state": "translated", "approved": "no"}
 
 
+# More names of files that stay as they are would not fit into one line.
+MAX_NAMED = 3
+
+
 class Unit(Paragraph):
     """A source and its translation: a `trans-unit` of 1.2, or a `segment` of 2.0."""
 
@@ -166,6 +170,10 @@ class Part(Unit):
         Paragraph.render(self)
 
 
+def _named(languages: Iterable[str | None]) -> str:
+    return " to ".join(filter(None, languages))
+
+
 def _parts(element: Element) -> Iterator[tuple[str, Element]]:
     """The numbered parts of a source or a target of 1.2, by their numbers."""
     return ((node.get("mid"), node) for node in element.xpath(".//*[@mtype='seg'][@mid]"))
@@ -206,21 +214,45 @@ class Xliff(XmlDocument):
         root = self._tree("")
         if local_name(root) != "xliff" or root.get("version", "1.")[:2] not in ("1.", "2."):
             raise MtkitError("it is not XLIFF 1.x or 2.x")
-        wanted = (self._options.source, self._options.target)
+        wanted, others = _named((self._options.source, self._options.target)), self._others(root)
+        if left := self._left(root):
+            names = list[str]()
+            for number, file in enumerate(root.iter("{*}file"), 1):
+                if file in left:
+                    name = " ".join(file.get("original", "").split())[:80] or f"file {number}"
+                    names.append(f"{name} ({others[file]})")
+            if len(names) > MAX_NAMED:
+                names[MAX_NAMED:] = [f"and {len(names) - MAX_NAMED:,} more"]
+            self.notes.append(
+                f"files in other languages than {wanted} stay as they are: {', '.join(names)}"
+            )
+        elif others:
+            own = next(iter(others.values()))
+            self.warnings.append(f"its languages are {own}, not {wanted}")
+        return [("", "")]
+
+    def _others(self, root: Element) -> dict[Element, str]:
+        """The elements that name other languages than those of the options, and these."""
+        wanted, others = (self._options.source, self._options.target), dict[Element, str]()
         for node in (root, *root.iter("{*}file")):
             source = node.get("source-language") or node.get("srcLang")
             target = node.get("target-language") or node.get("trgLang")
             pairs = [pair for pair in zip((source, target), wanted, strict=True) if all(pair)]
             if not all(is_same_language(*pair) for pair in pairs):
-                own, others = (" to ".join(filter(None, x)) for x in ((source, target), wanted))
-                self.warnings.append(f"its languages are {own}, not {others}")
-                break
-        return [("", "")]
+                others[node] = _named((source, target))
+        return others
+
+    def _left(self, root: Element) -> set[Element]:
+        """The files in other languages, if another file is in those of the options."""
+        others = self._others(root).keys()
+        return set() if others >= {*root.iter("{*}file")} or root in others else {*others}
 
     def _paragraphs(self, name: str, root: Element) -> Iterator[Paragraph]:
+        left = self._left(root)
         for element in [*root.iter("{*}trans-unit", "{*}segment")]:
-            flags = (node.get("translate") for node in (element, *element.iterancestors()))
-            if next(filter(None, flags), "yes") == "no":
+            nodes = [element, *element.iterancestors()]
+            flags = (node.get("translate") for node in nodes)
+            if next(filter(None, flags), "yes") == "no" or not left.isdisjoint(nodes):
                 continue
             unit = Unit(element)
             if unit.is_translated and not self._options.everything:
@@ -243,6 +275,6 @@ class Xliff(XmlDocument):
         for root in self._changed.values():
             is_new = root.get("version", "").startswith("2")
             language = "trgLang" if is_new else "target-language"
-            for element in [root] if is_new else root.iter("{*}file"):
+            for element in {root} if is_new else {*root.iter("{*}file")} - self._left(root):
                 if self._options.target and not element.get(language):
                     element.set(language, self._options.target)

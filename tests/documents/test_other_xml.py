@@ -435,6 +435,35 @@ def test_xliff_in_other_languages_than_those_of_the_model_is_said(source, target
         assert open_document("a.xlf", text.encode()).warnings == []
 
 
+def test_a_file_of_xliff_in_other_languages_stays_beside_one_in_those_of_the_model():
+    file = '<file source-language="{}" original="{}"><body>{}</body></file>'
+    names = ["en", "a&#10;b", 'fr" target-language="es', "c", 'en" target-language="es', ""]
+    own = unit("One"), unit("Un"), unit("Two")
+    files = [file.format(*names[i : i + 2], text) for i, text in zip((0, 2, 4), own, strict=True)]
+    # One more that names no target language yet.
+    files.append(file.format("it", "d", unit("Uno")))
+    data = xliff("").replace(xliff("")[xliff("").index(b"<file") : -8], "".join(files).encode())
+    document = open_document("a.xlf", data, source="en", target="de")
+    assert [segment.line for segment in document.segments] == ["One"]
+    assert document.warnings == []
+    others = "c (fr to es), file 3 (en to es), d (it)"
+    assert document.notes == [f"files in other languages than en to de stay as they are: {others}"]
+    new = document.write(["Eins"]).decode()
+    assert new.endswith("".join(files[1:]) + "</xliff>")
+    assert "<target>Eins</target>" in new
+    # Without a file in the languages, all are translated, with a warning.
+    document = open_document("a.xlf", data, source="en", target="nl")
+    assert [segment.line for segment in document.segments] == ["One"]
+    document = open_document("a.xlf", data, source="cs", target="nl")
+    assert [segment.line for segment in document.segments] == ["One", "Un", "Two", "Uno"]
+    assert document.notes == []
+    assert document.warnings == ["its languages are en, not cs to nl"]
+    # Of many files, some are named.
+    many = data.replace(b"</xliff>", files[1].encode() * 20 + b"</xliff>")
+    (note,) = open_document("a.xlf", many, source="en", target="de").notes
+    assert note.endswith(f"{others}, and 20 more")
+
+
 def test_a_mark_of_xliff_is_a_state_and_a_note():
     new = after(xliff(unit("One") + unit("Two")), "Eins", None, n0="a < b", n1="rejected")
     note = '<note from="mtkit">{}</note>'
