@@ -67,7 +67,7 @@ _HTML_PART = re.compile(
 )
 _LINE_END = re.compile(r"(?<!\s)\s*\n\s*")
 # Elements of HTML whose text is not translated.
-_COPIED = ("code", "kbd", "math", "rp", "rt", "rtc", "samp", "script", "style", "svg", "tt", "var")
+_COPIED = ("code", "kbd", "math", "samp", "script", "style", "svg", "tt", "var")
 # What text is escaped with, from the mildest on.
 _ESCAPES = (r"(?!)", r"[\\`*_\[\]<&~$]", r"[!-/:-@\[-`{-~]")
 _HTML_OF = {"*": "em", "_": "em", "**": "strong", "__": "strong", "~~": "del", "~": "del"}
@@ -297,7 +297,7 @@ def _with_copied(pieces: Sequence[Piece]) -> Iterator[Piece]:
 
 
 def _line(pieces: Sequence[Piece]) -> tuple[str, Tags]:
-    return line_of(pieces, is_shown=lambda code: not code.startswith(("<!--", "<rp", "<rt")))
+    return line_of(pieces, is_shown=lambda code: not code.startswith("<!--"))
 
 
 def _spelled(line: str, codes: Tags) -> str:
