@@ -201,8 +201,8 @@ def test_the_messages_that_are_explained_are_those_of_the_program() -> None:
         for quoted in re.findall(r"`([^`]+)`", cell):
             if " " not in quoted or quoted.startswith("mtkit "):
                 continue
-            # An ellipsis, and a number, stand for anything.
-            parts = re.split(r"…|\d[\d,]*", quoted)
+            # An ellipsis, and a number with its lines, stand for anything.
+            parts = re.split(r"…|\d[\d,]*(?: lines)?", quoted)
             pattern = ".*".join(re.escape(part.strip()) for part in parts if part.strip())
             assert re.search(pattern, known), quoted
 

@@ -102,7 +102,8 @@ def _shift(lines: Sequence[str], reference: Sequence[str]) -> str:
 
     every = [set(line.lower().split()) for line in reference[:_MAX_SHIFTED]]
     frequency = Counter(itertools.chain.from_iterable(every))
-    rare = {word for word, count in frequency.items() if count <= max(2, len(every) // 50)}
+    most = max(2, len(every) // 50)
+    rare = {word for word, n in frequency.items() if n <= most and any(map(str.isalpha, word))}
     own = [rare.intersection(line.lower().split()) for line in lines[:_MAX_SHIFTED]]
     places = {"a line later": reference[1:], "a line earlier": ["", *reference]}
     places |= {"two lines later": reference[2:], "two lines earlier": ["", "", *reference]}

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, takewhile
+from itertools import chain, pairwise, takewhile
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -239,7 +239,12 @@ class Subtitles(Document):
 
     def _texts_of(self, rows: list[Row]) -> Iterator[_Text]:
         raw, at = "\n".join(row[2].strip() for row in rows), 0
-        for start, stop in _sounds_alone(raw):
+        sounds = list(_sounds_alone(raw))
+        edges = [0, *chain(*sounds), len(raw)]
+        # Otherwise an element would begin in one text, and end in another.
+        if any(_has_half_element(raw[begin:end]) for begin, end in pairwise(edges)):
+            sounds = []
+        for start, stop in sounds:
             if start > at:
                 yield self._text_of(rows, raw[at:start])
             yield self._text_of(rows, raw[start:stop], is_sound=True)
@@ -305,6 +310,18 @@ class WebVtt(Subtitles):
     shows_marks = True
 
 
+def _has_half_element(text: str) -> bool:
+    """Whether an element begins or ends between the words of a text, but not both."""
+    words = _HIDDEN.sub(lambda tag: " " * len(tag[0]), text)
+    begin, names = len(words) - len(words.lstrip()), list[str]()
+    for tag in _ELEMENT.finditer(text, begin, max(begin, len(words.rstrip()))):
+        if not tag[1] and tag[2]:
+            names.append(tag[2])
+        elif tag[1] and (not names or names.pop() != tag[2]):
+            return True
+    return bool(names)
+
+
 def _sounds_alone(raw: str) -> Iterator[tuple[int, int]]:
     """Where sounds are that are not in the middle of a sentence, with what is before them."""
     at, is_start = 0, True
@@ -337,9 +354,9 @@ def _balanced(parts: Sequence[str]) -> Iterator[str]:
     open_tags: list[tuple[str, str]] = []
     for i, part in enumerate(parts):
         begin = "".join(tag for tag, _ in open_tags)
-        closed = set(re.findall(r"</([a-zA-Z]++)>", "".join(parts[i:])))
+        later = "".join(parts[i + 1 :])
         for tag in _ELEMENT.finditer(part):
-            if not tag[1] and tag[2] in closed:
+            if not tag[1] and tag[2] and f"</{tag[2]}>" in part[tag.end() :] + later:
                 open_tags.append((tag[0], tag[2]))
             elif tag[1] and open_tags and open_tags[-1][1] == tag[2]:
                 open_tags.pop()

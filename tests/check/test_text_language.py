@@ -79,7 +79,7 @@ def test_the_command_says_it_once_and_writes_every_line(untrained: Run, run, pla
 
 def test_lines_that_do_not_line_up_are_a_warning(caplog: pytest.LogCaptureFixture):
     english = [f"the {word} of day {i} is at {word}{i} now" for i, word in enumerate("abc" * 50)]
-    right = [" ".join(line.split()[3:7]) for line in english]
+    right = [" ".join(line.split()[3:8]) for line in english]
     moved = [*right[100:], *right[:100]]
     for lines, place in {
         (*right[1:], ""): "from line 1 on, lines of the first are a line later",

@@ -322,6 +322,15 @@ def test_clocks_and_arrows_in_what_is_said_are_text(words: str):
         ('<font color="#ff0">Hi</font> you', ["<g1>Hi</g1> you"]),
         ("A dog%(name)s runs.", ["A dog%(name)s runs."]),
         ("Cost is $(x) now.", ["Cost is $(x) now."]),
+        # A sound beside half an element stays in its text.
+        (
+            "<v Bob>[sighs] No way.</v>|<v Al>Yes. [laughs]</v>",
+            ["<g1><g2>sighs</g2> No way.</g1> <g3>Yes. <g4>laughs</g4></g3>"],
+        ),
+        (
+            "<i>[door opens] Hello</i> my <i>friend. [sighs]</i>",
+            ["<g1><g2>door opens</g2> Hello</g1> my <g3>friend. <g4>sighs</g4></g3>"],
+        ),
         ("...|12|♪♪", []),
     ],
 )

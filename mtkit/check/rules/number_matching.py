@@ -13,7 +13,6 @@ from mtkit.check.rules import limits
 from mtkit.check.rules.number_reading import Number, Reading, has_marks, numbers_of
 from mtkit.check.rules.number_words import (
     InWords,
-    half_hours,
     marks_of,
     numbers_in_words,
     phrase_values,
@@ -43,7 +42,7 @@ _TIME = re.compile(
 )
 # What "50K" may be on the other side: also 50 km, 50 K, and 401(k).
 _LETTER = re.compile(
-    rf"\d[{SPACES}(-]?(?:[千천]|[kmкм](?:m|g|ilo\w*|et(?:er|re)\w*|elvin)?(?![^\W\d_]))",
+    rf"\d[{SPACES}(-]?(?:[千천]|[kmкм](?:m|g|n|r?ds?|ios?|il\w*|et(?:er|re)\w*|elvin)?(?![^\W\d_]))",
     re.IGNORECASE,
 )
 # An hour that is surely after noon.
@@ -119,8 +118,8 @@ class _Pair:
         if "letter" in marks and src.digits == tgt.digits and not (src.scaled or tgt.scaled):
             return not _LETTER.search(self.texts["letter" in src.measures])  # "50K" is not 50.
         both = src.measures & tgt.measures
-        if "letter" in both and src.text[-1].lower() != tgt.text[-1].lower():
-            return True
+        if "letter" in both and src.digits == tgt.digits:
+            return src.text[-1].lower() != tgt.text[-1].lower()
         if "version" in both and "." in src.text and "." in tgt.text and src.digits != tgt.digits:
             return True
         side = "pm" in src.measures
@@ -294,13 +293,9 @@ def may_be_converted(source: str, translation: str) -> bool:
 
 def changed_words(source: str, translation: str, *, src_lang: str, tgt_lang: str) -> Unmatched:
     """The numbers in words of both sides that the other side does not have; both, or none."""
-    hours = [half_hours(source, src_lang), half_hours(translation, tgt_lang)]
-    if all(hours) and hours[0].keys().isdisjoint(hours[1]):
-        sides = ([Number(text, None, frozenset()) for text in side.values()] for side in hours)
-        return Unmatched(*sides)
     src_words = numbers_in_words(source, src_lang)
     tgt_words = numbers_in_words(translation, tgt_lang)
-    is_sure = all(words.certain and not words.is_vague for words in (src_words, tgt_words))
+    is_sure = all(words.certain and not words.has_half for words in (src_words, tgt_words))
     if not is_sure or may_be_converted(source, translation):
         return Unmatched([], [])
     src = _missing(src_words, translation, numbers_of(translation, lang=tgt_lang), tgt_words)
@@ -365,7 +360,7 @@ def _missing(
     words: InWords, other: str, others: Sequence[Number], other_words: InWords
 ) -> list[Number]:
     """The numbers in words that the other side has neither in digits nor in words."""
-    there = other_words.whole.union(*map(_spoken, others))
+    there = other_words.values.union(*map(_spoken, others))
     there |= phrase_values(other, "", {value for value, _ in words.certain})
     lost = [(value, text) for value, text in words.certain if value not in there]
     return [Number(text, None, frozenset([value])) for value, text in lost]

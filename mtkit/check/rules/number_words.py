@@ -21,7 +21,7 @@ import functools
 import itertools
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from mtkit.base.text import base_language
@@ -48,15 +48,7 @@ def marks_of(kind: str, row: int = 0, most: int = 4) -> str:
 
 
 _HALVES = {"half", "halb", "halbe", "halben", "halbes", "einhalb", "demi", "demie", "eineinhalb"}
-_LARGE = re.compile("hundert|tausend")
 _GERMAN_HALF = re.compile("einhalb|anderthalb")
-_NEVER = re.compile("(?!)")
-# Half past an hour; in German it is half before the next one.
-_HALF_HOURS = {
-    "en": (0, re.compile(r"\bhalf past (\w+)", re.IGNORECASE)),
-    "de": (-1, re.compile(r"\bhalb (\w+)", re.IGNORECASE)),
-    "fr": (0, re.compile(r"(?<!-)\b(\w+) heures? et demie", re.IGNORECASE)),
-}
 # Words that may stand inside of a number.
 _JOINTS = {"and", "et", "und", "a", "de", *_HALVES}
 # Scales that are words only behind digits: "3 m", "5k".
@@ -85,16 +77,13 @@ class InWords:
 
     Attributes:
         values: all values that they may have, with those of Roman numbers, and perhaps some more.
-        whole: those without the parts of larger numbers, as the two of two million.
         certain: those of 2 and more that are certainly numbers, with their words.
-        is_vague: whether there is a half, as in "half past two" and "halb drei", or a large number
-            that may have other values, as in "a hundred or two".
+        has_half: whether there is a half: "half past two" is "halb drei".
     """
 
     values: frozenset[float]
-    whole: frozenset[float]
     certain: tuple[tuple[float, str], ...]
-    is_vague: bool
+    has_half: bool
 
 
 def numbers_in_words(text: str, language: str) -> InWords:
@@ -106,7 +95,6 @@ def numbers_in_words(text: str, language: str) -> InWords:
     values: set[float] = {roman(match[0]) for match in _ROMAN.finditer(text)}
     if code in ("zh", "yue", "ja"):
         values.update(_of_han(match[0]) for match in _HAN.finditer(text))
-    whole, parts = set(values), set[float]()
     certain: list[tuple[float, str]] = []
     known = _known(code)
     words = _WORD.findall(text.lower()) if known else []
@@ -114,20 +102,15 @@ def numbers_in_words(text: str, language: str) -> InWords:
     is_half = any(word in _HALVES or _GERMAN_HALF.search(word) for word in words)
     total = part = 0.0
     run: list[str] = []
-    is_certain, is_vague, at = True, is_half, 0
+    is_certain, at = True, 0
 
     def end() -> None:
-        nonlocal total, part, is_certain, is_vague
+        nonlocal total, part, is_certain
         if run:
-            parts.add(total + part)
-            values.update(parts)
-            is_large = total + part >= 100
-            whole.update({total + part} if is_certain and is_large else parts)
-            is_vague |= is_large and not is_certain
+            values.add(total + part)
             if is_certain and total + part >= 2:
                 certain.append((total + part, " ".join(run)))
             run.clear()
-            parts.clear()
         total, part, is_certain = 0.0, 0.0, True
 
     while at < len(words):
@@ -141,9 +124,9 @@ def numbers_in_words(text: str, language: str) -> InWords:
         if size == 1 and phrase in factors and phrase not in _LETTERS:
             scales = factors[phrase]
             # In floats, where a product that is too large becomes infinite instead of an error.
-            parts.update((part or 1.0) * scale for scale in scales)
+            values.update((part or 1.0) * scale for scale in scales)
             if is_half:
-                parts.update((each + 0.5) * scale for each in (0, part) for scale in scales)
+                values.update((whole + 0.5) * scale for whole in (0, part) for scale in scales)
             if scales[0] == 100:
                 part = (part or 1.0) * 100
             elif total and not part:
@@ -153,18 +136,20 @@ def numbers_in_words(text: str, language: str) -> InWords:
             run.append(phrase)
             is_certain &= len(scales) == 1 and part + total != scales[0]
         elif value is not None and not (run and phrase in _JOINTS):
+            values.add(value)
+            if is_half:
+                values.add(value + 0.5)
             if 0 < part < 100 and (value >= 10 or part % 10):
                 # Two numbers, one after the other, as in "five, six".
                 end()
-            parts.update({value, value + 0.5} if is_half else {value})
             part += value
             run.append(phrase)
-            is_certain &= phrase in _cardinals(code) or (code == "de" and _is_whole(phrase))
+            is_certain &= phrase in _cardinals(code)
         elif phrase not in _JOINTS:
             end()
         at += size
     end()
-    return InWords(frozenset(values), frozenset(whole), tuple(certain), is_vague)
+    return InWords(frozenset(values), tuple(certain), is_half)
 
 
 def phrase_values(text: str, other: str, wanted: Collection[object]) -> set[float]:
@@ -177,14 +162,6 @@ def phrase_values(text: str, other: str, wanted: Collection[object]) -> set[floa
             if same is None or re.search(r"\d", same[0]):
                 values |= numbers
     return values
-
-
-def half_hours(text: str, language: str) -> dict[int, str]:
-    """The hours of a clock at half past, from 0 to 11, with their words: 5 is "halb sechs"."""
-    earlier, pattern = _HALF_HOURS.get(base_language(language), (0, _NEVER))
-    hours = {**single_words(language), "one": 1, "eins": 1, "une": 1}
-    matches = [(hours.get(match[1].lower(), 13), match[0]) for match in pattern.finditer(text)]
-    return {(hour + earlier) % 12: words for hour, words in matches if hour <= 12}
 
 
 @functools.cache
@@ -203,13 +180,6 @@ def single_words(language: str) -> dict[str, int]:
         for name in of_value
         if value > 1 and " " not in name and name not in _AMBIGUOUS
     }
-
-
-def has_number(words: Iterable[str], language: str) -> bool:
-    """Whether one of the words of a text is a number, alone or as a part of a longer one."""
-    is_german = base_language(language) == "de"
-    known = single_words(language)
-    return any(x in known or (is_german and _LARGE.search(x)) for x in words)
 
 
 @functools.cache
@@ -287,15 +257,6 @@ _FORMS: dict[str, Callable[[str, int], Iterator[str]]] = {
 def _german_prefix() -> re.Pattern[str]:
     names = sorted(itertools.chain(*_names("de")[2:]), key=len, reverse=True)
     return re.compile("|".join(names))
-
-
-@functools.lru_cache(limits.MAX_KEPT_WORDS)
-def _is_whole(word: str) -> bool:
-    """Whether a German compound is a number and nothing else: no `zweihundertste`."""
-    parts = f"(?:{_german_prefix().pattern}|ein|hundert|tausend|und)+"
-    # "Nineteen ten" and "neunzehnhundertzehn" are one year.
-    is_large = re.search("(?<!zehn)(?<!elf)(?<!zwölf)hundert|tausend", word) is not None
-    return is_large and re.fullmatch(parts, word) is not None
 
 
 @functools.lru_cache(limits.MAX_KEPT_WORDS)

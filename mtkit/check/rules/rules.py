@@ -28,7 +28,7 @@ from mtkit.check.rules.number_matching import (
     unmatched,
 )
 from mtkit.check.rules.number_reading import Number, has_digit
-from mtkit.check.rules.number_words import has_number
+from mtkit.check.rules.number_words import single_words
 
 # All other characters are Latin letters, or none; so most texts need not be looked at closely.
 _NOT_LATIN = re.compile(r"[^\0-\u024f\u1e00-\u1eff\u2000-\u206f\u20a0-\u20cf]")
@@ -58,7 +58,7 @@ def findings(src: Text, tgt: Text, facts: PairFacts, *, knows_words: bool = Fals
     result += _damage(src, tgt)
     result += _labels(src, tgt, facts) if facts.labels else ()
     is_in_digits = has_digit(src.plain) or has_digit(tgt.plain)
-    if is_in_digits or has_number(src.words, src.language):
+    if is_in_digits or not single_words(src.language).keys().isdisjoint(src.words):
         of_numbers = _numbers(src, tgt, facts) if is_in_digits else _number_words(src, tgt)
         result += of_numbers
         for ours, theirs in damage.other_units(src, tgt):
@@ -314,7 +314,7 @@ def _numbers(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
 
 
 def _number_words(src: Text, tgt: Text) -> Iterator[Finding]:
-    if has_number(tgt.words, tgt.language):
+    if not single_words(tgt.language).keys().isdisjoint(tgt.words):
         rest = changed_words(src.plain, tgt.plain, src_lang=src.language, tgt_lang=tgt.language)
         if rest.src:
             yield Finding("numbers", _changed(rest), 0.7)
