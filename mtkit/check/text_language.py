@@ -27,10 +27,11 @@ _MAX_LINES, _MAX_CHARACTERS = 1000, 500
 # The share of the words of a text that another one has, if both are certainly in one language: of
 # Multi30k, Europarl, newstest and Tatoeba, sources have at most 29 % of the words of their targets.
 _MIN_COMMON = 0.4
-# The lines in which a shift is looked for, and of a block of them the words, each in 2 % of the
-# lines or fewer, that other lines must share, and how many times as many as the right lines. In
-# translations of Multi30k, Tatoeba and newstest by a small model, and the same with 9 of 10 words
-# left out, other lines shared at most half as many.
+# Lines are looked at up to the first number, in blocks of the second. They are shifted if, in a
+# block, they share at least the third number of rare words (in 2 % of the lines or fewer) with
+# neighbouring lines of the reference, and more than the fourth times as many as with their own. In
+# translations of Multi30k, Tatoeba and newstest by a small model, also with 9 of 10 words left out,
+# they shared at most half as many with neighbouring lines.
 _MAX_SHIFTED, _BLOCK, _MIN_SHIFTED, _MIN_TIMES = 10_000, 100, 20, 5
 
 Pair = tuple[str, str]

@@ -30,7 +30,8 @@ class OpenParagraph(Paragraph):
         if local_name(child) != "s":
             yield from super()._child(child)
             return
-        # More than three spaces are a tab to their writer; others are one, and stay at the ends.
+        # Three spaces or more separate texts, as a tab does. Fewer are one space in a sentence, and
+        # stay as they are at its ends.
         is_tab = child.get(f"{child.tag[:-1]}c", "1") not in ("1", "2")
         yield Piece("text", child, " ", is_break=is_tab, look=(child,))
 

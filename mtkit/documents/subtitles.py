@@ -1,9 +1,9 @@
 """Subtitles: SubRip (SRT) and WebVTT. A sentence over several cues is one segment.
 
 Its translation is cut again: each cue gets as much of it as it had of the source. Times, numbers,
-settings, notes and styles stay as they are. A sound in brackets is a segment, unless
-it is in the middle of a sentence. Tags, codes such as {\\an8}, the dash of a speaker, brackets and
-notes of music are inline codes, or stay outside of the text.
+settings, notes and styles stay as they are. A sound in brackets is a segment, unless it is in the
+middle of a sentence. Tags, codes such as {\\an8}, the dash of a speaker, brackets and notes of
+music are inline codes, or stay outside of the text.
 """
 
 from __future__ import annotations
@@ -98,9 +98,9 @@ class _Cue(NamedTuple):
 
 @dataclass(eq=False)
 class _Text:
-    """A sound in a cue, or what a speaker says beside it: its pieces, and what is outside of them.
+    """A sound in a cue, or what a speaker says: its pieces, and what is outside of them.
 
-    Its lines may be those of others, too.
+    Other texts may be in the same lines.
     """
 
     cue: int

@@ -20,7 +20,7 @@ _UNTRANSLATED = {"new", "needs-translation", "needs-l10n", "initial"}
 _STATES = {"state": "translated", "approved": "no"}
 
 
-# More names of files that stay as they are would not fit into one line.
+# Files that stay as they are and are named; more would not fit into one line.
 MAX_NAMED = 3
 
 

@@ -170,12 +170,13 @@ def warn_of_checkpoint(run: Run, *, fitted_to: str, used: str) -> None:
 def no_forecast(run: Run, src_lang: str, tgt_lang: str, option: str) -> MtkitError:
     """The error of an option that needs a forecast, where there were too few pairs to fit one."""
     checks = RunChecks.load(run.path)
-    advice = fit_command(run, src_lang, tgt_lang, with_files=True)
-    # Fitting to files would lose the other directions.
     if checks is not None and len(checks.directions) > 1:
+        # To fit to files would lose the other directions.
         advice = (
             f"leave it out, or train with {limits.MIN_FITTED} validation pairs or more of these"
         )
+    else:
+        advice = fit_command(run, src_lang, tgt_lang, with_files=True)
     return MtkitError(
         f"{run.path}: has no confidence for {src_lang} to {tgt_lang}, because it was fitted to too "
         f"few pairs; {option} needs it: {advice}"

@@ -41,7 +41,10 @@ _WORDS = _read_words()
 
 
 def marks_of(kind: str, row: int = 0, most: int = 4) -> str:
-    """A pattern of the words of a kind; up to a length they begin a word, if there are spaces."""
+    """A pattern of the words of a kind.
+
+    Those of up to `most` characters match only where a word begins, if their language has spaces.
+    """
     patterns = (re.escape(word).replace("_", " ") for word in _WORDS[kind][row][1])
     is_short = re.compile(rf".{{1,{most}}} ?$|\d").match
     return "|".join(rf"\b{x}" if is_short(x) and x < "\u0e00" else x for x in patterns)
@@ -60,6 +63,7 @@ _ENGLISH_ORDINALS = {"one": "first", "two": "second", "three": "third", "five": 
 _ENGLISH_ORDINALS |= {"eight": "eighth", "nine": "ninth", "twelve": "twelfth"}
 
 _WORD = re.compile(r"[^\W\d_]+")
+# All of these phrases begin a word: no "Viertel" in "Stadtviertel".
 _ALSO = [
     (set(map(float, values.split(","))), re.compile(marks_of("also", row, 99), re.IGNORECASE))
     for row, (values, _) in enumerate(_WORDS["also"])
@@ -153,7 +157,10 @@ def numbers_in_words(text: str, language: str) -> InWords:
 
 
 def phrase_values(text: str, other: str, wanted: Collection[object]) -> set[float]:
-    """The wanted numbers that phrases of a text are, but `other` has not: half is also 50 %."""
+    """The values of phrases of a text, as half is 50 %, in rows of `_ALSO` with a wanted value.
+
+    A phrase that the other text has too, without digits, does not count.
+    """
     values = set[float]()
     for numbers, phrases in _ALSO:
         if not numbers.isdisjoint(wanted) and phrases.search(text):

@@ -31,7 +31,7 @@ struct Live {
 // The rows of a step, each of the first hypothesis that has its tokens.
 struct Rows {
     std::vector<int32_t> slots, tokens;
-    std::vector<int32_t> parents;  // of all slots, the slot of their row, from that of the sentence
+    std::vector<int32_t> parents;  // of each slot, the one with its row, from 0 in each sentence
 };
 
 // Give each live hypothesis its row. Of one sentence, those that shared a row, and have drawn the
@@ -61,8 +61,8 @@ void share_rows(Live& live, Rows& rows, int slots) {
     }
 }
 
-// Chooses the next token of each live hypothesis, which has `done` tokens, and its log-probability.
-// The step had so many rows.
+// Chooses the next token of each live hypothesis, which has `done` tokens, and its log-probability;
+// `rows` is the number of rows of the step.
 using Choose = std::function<void(Live& live, int rows, const Excluded& excluded, int done)>;
 
 // `decode_independently`, where finished sentences stay in the batch: they have no live hypotheses.
