@@ -66,8 +66,10 @@ _HTML_PART = re.compile(
     re.DOTALL,
 )
 _LINE_END = re.compile(r"(?<!\s)\s*\n\s*")
-# Elements of HTML whose text is not translated.
-_COPIED = ("code", "kbd", "math", "samp", "script", "style", "svg", "tt", "var")
+# Elements of HTML whose text is not translated; those of `<ruby>` may have no end tag.
+_UNSEEN = re.compile(r"<!--|<(?:rp|rtc?)\b", re.IGNORECASE)
+_READINGS = ("rp", "rt", "rtc")
+_COPIED = (*_READINGS, "code", "kbd", "math", "samp", "script", "style", "svg", "tt", "var")
 # What text is escaped with, from the mildest on.
 _ESCAPES = (r"(?!)", r"[\\`*_\[\]<&~$]", r"[!-/:-@\[-`{-~]")
 _HTML_OF = {"*": "em", "_": "em", "**": "strong", "__": "strong", "~~": "del", "~": "del"}
@@ -288,6 +290,7 @@ def _hard(codes: Tags) -> Tags:
 
 def _with_copied(pieces: Sequence[Piece]) -> Iterator[Piece]:
     """The pieces, with each element of HTML that is copied as one code."""
+    pieces = list(_with_ends(pieces))
     partners, at = partners_of([piece.name or "" for piece in pieces]), 0
     while at < len(pieces):
         stop = partners.get(at, at) if pieces[at].name in _COPIED else at
@@ -296,8 +299,20 @@ def _with_copied(pieces: Sequence[Piece]) -> Iterator[Piece]:
         at = stop + 1
 
 
+def _with_ends(pieces: Sequence[Piece]) -> Iterator[Piece]:
+    """The pieces, with an end of each reading of `<ruby>` whose end tag is left out."""
+    reading = ""
+    for piece in pieces:
+        name = piece.name or ""
+        if reading and name in (*_READINGS, "rb", "ruby", "/ruby", _BREAK):
+            yield Piece("", "", f"/{reading}")
+        if name.strip("/") in (*_READINGS, "rb", "ruby", _BREAK):
+            reading = name if name in _READINGS else ""
+        yield piece
+
+
 def _line(pieces: Sequence[Piece]) -> tuple[str, Tags]:
-    return line_of(pieces, is_shown=lambda code: not code.startswith("<!--"))
+    return line_of(pieces, is_shown=lambda code: not _UNSEEN.match(code))
 
 
 def _spelled(line: str, codes: Tags) -> str:

@@ -202,6 +202,9 @@ def test_cells_and_list_items_with_the_same_words_as_their_marks_are_found():
     [
         ("Press <kbd>Ctrl</kbd>+<kbd>C</kbd> now", ["Press <x1/>+<x2/> now"]),
         ("A <code>b c</code> <var>n</var> d", ["A <x1/> <x2/> d"]),
+        ("A <ruby>dog<rp>(</rp><rt>inu</rt></ruby> runs", ["A <g1>dog<!--2--><!--3--></g1> runs"]),
+        ("<p>A <ruby>dog<rt>inu</rt></ruby> runs</p>", ["A <g1>dog<!--2--></g1> runs"]),
+        ("A <RUBY>d<RT>i<rb>g<rt>u</RUBY> runs", ["A <g1>d<!--2--><x3/>g<!--4--></g1> runs"]),
         ("a <!-- note --> b", ["a <!--1--> b"]),
         ("Term\n: Its definition\n: Another", ["Term", "Its definition", "Another"]),
         ("With **bold**: a word", ["With <g1>bold</g1>: a word"]),
