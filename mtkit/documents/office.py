@@ -180,7 +180,7 @@ class OfficeDocument(XmlDocument):
         return super()._tree(name)
 
     def _paragraphs(self, name: str, root: Element) -> Iterator[Paragraph]:
-        for element in [*root.iter("{*}p", "{*}v", *_PROPERTIES)]:
+        for element in [*root.iter("{*}p", "{*}v", "{*}text", *_PROPERTIES)]:
             if _PARAGRAPH.fullmatch(element.tag):
                 yield OfficeParagraph(element)
             elif _is_plain(element):
@@ -192,7 +192,11 @@ class PowerPoint(OfficeDocument):
 
     main_type = re.compile(r"(presentationml|ms-powerpoint)\..*main\+xml")
     labels = _LABELS | by_name(
-        slide="slide", notes="notesSlide", master="slideMaster", layout="slideLayout"
+        slide="slide",
+        notes="notesSlide",
+        master="slideMaster",
+        layout="slideLayout",
+        comments="comments",
     )
 
     def _slides(self) -> Sequence[str]:
@@ -315,8 +319,10 @@ def _relations_of(name: str) -> str:
 
 
 def _is_plain(element: Element) -> bool:
-    """Whether it is text without formats: a property of the document, or a label of a chart."""
+    """Whether it is text without formats: a property, a label of a chart, or a comment."""
     parents = [local_name(node) for node in element.iterancestors()][:2]
+    if local_name(element) == "text":
+        return parents == ["cm", "cmLst"]
     if local_name(element) == "v":
         return parents in (["pt", "strCache"], ["pt", "lvl"])
     return parents == ["coreProperties"]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from lxml import etree
 
-from mtkit.base.copied import TAG
+from mtkit.base.copied import TAG, has_letters
 from mtkit.base.errors import MtkitError
 from mtkit.base.language_id import is_same_language
 from mtkit.documents.paragraph import Element, Paragraph, Piece, by_name, cut, local_name, xml_text
@@ -249,6 +249,9 @@ class Xliff(XmlDocument):
 
     def _paragraphs(self, name: str, root: Element) -> Iterator[Paragraph]:
         left = self._left(root)
+        inside = root.xpath("//*[local-name()='source']//*[local-name()='sub']/text()")
+        if count := sum(map(has_letters, inside)):
+            self.notes.append(f"texts inside codes (sub) keep their source: {count:,}")
         for element in [*root.iter("{*}trans-unit", "{*}segment")]:
             nodes = [element, *element.iterancestors()]
             flags = (node.get("translate") for node in nodes)

@@ -248,6 +248,25 @@ def test_slides_are_read_in_the_order_of_the_talk():
     ]
 
 
+def test_comments_on_slides_are_translated():
+    members = slides()
+    old = ("a", "vnd.openxmlformats-officedocument.presentationml.comments", "<p:text>{}</p:text>")
+    body = "<a:p><a:r><a:t>{}</a:t></a:r></a:p>"
+    new = ("b", "vnd.ms-powerpoint.comments", f"<p:reply><p:txBody>{body}</p:txBody></p:reply>")
+    main = 'xmlns:a="http://schemas.openxmlformats.org/drawingml/2006/main"'
+    for name, kind, content in (old, new):
+        override = f'<Override PartName="/ppt/{name}.xml" ContentType="application/{kind}+xml"/>'
+        types = str(members["[Content_Types].xml"]).replace("</Types>", f"{override}</Types>")
+        comment = f"<p:cmLst xmlns:p='p' {main}><p:cm>{content.format(name)}</p:cm></p:cmLst>"
+        members |= {"[Content_Types].xml": types, f"ppt/{name}.xml": comment}
+    document = opened("a.pptx", members)
+    lines = [(s.line, s.place) for s in document.segments if s.place.startswith("comments")]
+    assert lines == [("a", "comments, paragraph 1"), ("b", "comments, paragraph 1")]
+    written = trees(document.write([segment.line.upper() for segment in document.segments]))
+    assert written["ppt/a.xml"].xpath("string()") == "A"
+    assert written["ppt/b.xml"].xpath("string()") == "B"
+
+
 def test_a_paragraph_of_a_slide_ends_with_its_own_format():
     new = trees(opened("a.pptx", slides()).write(["Zwei", None, None, None]))
     names = [etree.QName(node).localname for node in new["ppt/slides/slide2.xml"].find(".//{*}p")]

@@ -464,6 +464,13 @@ def test_a_file_of_xliff_in_other_languages_stays_beside_one_in_those_of_the_mod
     assert note.endswith(f"{others}, and 20 more")
 
 
+def test_texts_inside_codes_of_xliff_are_counted():
+    code = '<ph id="1">[img alt="<sub>{}</sub>"]</ph>'
+    data = xliff(unit(f"One {code.format('a dog')}") + unit(f"Two {code.format('1')}"))
+    document = open_document("a.xlf", data)
+    assert document.notes == ["texts inside codes (sub) keep their source: 1"]
+
+
 def test_a_mark_of_xliff_is_a_state_and_a_note():
     new = after(xliff(unit("One") + unit("Two")), "Eins", None, n0="a < b", n1="rejected")
     note = '<note from="mtkit">{}</note>'
