@@ -140,13 +140,18 @@ def naming_target(partial: Path, target: Path) -> Iterator[None]:
         raise
 
 
-def is_writable(folder: Path) -> bool:
-    """Whether a file can be created in a folder. It is tried: root has all permissions."""
+def require_writable(path: Path, folder: Path) -> None:
+    """Refuse `path` if no file can be created in a folder. It is tried: root has all permissions.
+
+    Raises:
+        MtkitError: if it cannot, with the reason of the system.
+    """
     try:
         with tempfile.TemporaryFile(dir=folder):
-            return True
-    except OSError:
-        return False
+            pass
+    except OSError as error:
+        reason = f"no file can be created in {folder}: {error.strerror}"
+        raise MtkitError(f"{path}: {reason}") from None
 
 
 def partial_name(path: Path) -> Path:

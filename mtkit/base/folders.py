@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from mtkit.base.errors import LostWorkerError, MtkitError
-from mtkit.base.files import is_writable, lock, naming_target, resolved
+from mtkit.base.files import lock, naming_target, require_writable, resolved
 
 SCRATCH = "scratch"
 KEY = "key"
@@ -53,8 +53,7 @@ def check_writable(
     parent = path.absolute().parent
     while not os.path.lexists(parent):
         parent = parent.parent
-    if not is_writable(parent):
-        raise MtkitError(f"{path}: cannot be written, because {parent} is not a writable folder")
+    require_writable(path, parent)
 
 
 @contextlib.contextmanager

@@ -222,12 +222,11 @@ def _check_block(checker: Checker, block: Block, **wanted: Any) -> BlockReport:
 
 def _fit(run: Run, fit: Callable[[], object]) -> None:
     """Call `fit` for a run that can be fitted, and say what was written."""
-    from mtkit.base.files import is_writable
+    from mtkit.base.files import require_writable
     from mtkit.run_folder import CONFIDENCE, EXAMPLES, LEXICON, Run
 
     shared.refuse_parser(run)
-    if not is_writable(run.path):
-        raise MtkitError(f"{run.path}: is not writable, so nothing can be stored")
+    require_writable(run.path / CONFIDENCE, run.path)
     # A training may be writing the same files.
     with Run.lock(run.path):
         if fit() is None:

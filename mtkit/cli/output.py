@@ -61,7 +61,7 @@ def check_output(
     With `restart`, also one that cannot be resumed, and with a shard, lines (the first input) that
     are not in a file.
     """
-    from mtkit.base.files import is_writable
+    from mtkit.base.files import require_writable
 
     if output is not None and output.is_file():
         for name, path in inputs.items():
@@ -75,8 +75,8 @@ def check_output(
         raise MtkitError(f"{output}: is a folder; give {option} FILE")
     if output is not None and not output.parent.is_dir():
         raise MtkitError(f"{output}: the folder {output.parent} does not exist")
-    if output is not None and is_resumable(output) and not is_writable(output.parent):
-        raise MtkitError(f"{output}: the folder {output.parent} is not writable")
+    if output is not None and is_resumable(output):
+        require_writable(output, output.parent)
     if restart and not (output is not None and is_resumable(output)):
         raise click.UsageError("--restart requires --output, and a file there")
     name, source = next(iter(inputs.items()), ("--input", None))

@@ -360,7 +360,8 @@ def _input_file(words: Sequence[str], given: Path | None) -> Path:
     word = words[0]
     # The name of a file that is missing is refused where it is opened, as that of --input.
     is_name = Path(word).suffix != "" and word.split() == [word]
-    if len(words) == 1 and (word == "-" or is_name or os.path.isfile(word)):
+    is_input = word == "-" or (os.path.exists(word) and not os.path.isdir(word))
+    if len(words) == 1 and (is_name or is_input):
         if given is not None:
             raise click.UsageError("give one input: FILE or --input FILE")
         return Path(word)

@@ -157,7 +157,7 @@ def test_a_long_line_is_aligned_up_to_the_limit_with_its_number_in_the_warning(
         (["--output", "src.txt"], "--output would replace the SRC"),
         (["--output", "tgt.txt"], "--output would replace the TGT"),
         (["--output", "nowhere/out.txt"], "the folder nowhere does not exist"),
-        (["--output", "/proc/out.txt"], "the folder /proc is not writable"),
+        (["--output", "/proc/out.txt"], "no file can be created in /proc"),
         (["--output", "runs"], "runs: is a folder; give --output FILE"),
         (["--reverse", "runs/tiny"], "which is not the reverse of runs/tiny"),
     ],

@@ -72,6 +72,16 @@ def test_a_checkpoint_that_is_not_there_is_refused(which: str, message: str, tra
     assert f"runs/tiny: {message}" in error
 
 
+def test_a_stream_of_the_shell_is_translated_as_a_file(trained: Place):
+    reading, writing = os.pipe()
+    os.write(writing, b"one two\n")
+    os.close(writing)
+    trained.write("one.txt", "one two\n")
+    outcomes = [trained.mtkit("translate", name) for name in (f"/dev/fd/{reading}", "one.txt")]
+    os.close(reading)
+    assert outcomes[0].out == outcomes[1].out != ""
+
+
 def test_few_compiled_shapes_are_kept_unless_the_user_says_otherwise(trained, monkeypatch):
     monkeypatch.setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "7")
     monkeypatch.setenv("LRU_CACHE_CAPACITY", "7")

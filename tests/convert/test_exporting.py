@@ -296,7 +296,7 @@ def test_only_an_export_is_replaced_and_if_it_is_asked_for(tiny_run, begun, tmp_
     ("name", "message"),
     [
         ("file", "{}: exists already, and --force does not replace it, because it is not an ex"),
-        ("link/out", "{}: cannot be written, because {.parent} is not a writable folder"),
+        ("link/out", "{}: no file can be created in {.parent}: No such file"),
         (f"{'n' * 250}", "{}: cannot be locked: File name too long"),
     ],
 )
