@@ -112,7 +112,7 @@ def _shift(lines: Sequence[str], reference: Sequence[str]) -> str:
     for place, others in (places | {"in reverse order": reference[::-1]}).items():
         for block, (count, of_own) in enumerate(zip(shared(others), here, strict=False)):
             if count >= _MIN_SHIFTED and count > _MIN_TIMES * of_own:
-                start = f"from line {block * _BLOCK + 1:,} on"
+                start = f"at the latest from line {block * _BLOCK + 1:,} on"
                 return f"do not line up ({start}, lines of the first are {place} in the second)"
     return ""
 

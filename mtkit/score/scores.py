@@ -349,7 +349,7 @@ def mutual_chrf(texts: Sequence[str]) -> list[float]:
     # Of each text and n-gram, of the n-grams that occur twice; most occur once.
     owner_of, ngram_of = map(np.concatenate, zip(*places, strict=True))
     is_shared = np.bincount(ngram_of, minlength=ends[-1]) > 1
-    numbers = np.cumsum([False, *is_shared])
+    numbers = np.concatenate([[0], np.cumsum(is_shared)])
     kept, width = is_shared[ngram_of], int(numbers[-1])
     cells = owner_of[kept] * width + numbers[ngram_of[kept]]
     counts = np.zeros((len(distinct), width), np.int32)

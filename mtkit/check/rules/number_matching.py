@@ -40,9 +40,10 @@ _TIME = re.compile(
     rf"\d[{SPACES}]?[hH]\b|\d:\d\d|\b(?:heures?|Uhr|uur|o['’]clock|noon|midi\b)|[\d ][ap]\.? ?m\b",
     re.IGNORECASE,
 )
-# What "50K" may be on the other side: also 50 km, 50 K, and 401(k).
+# What "50K" may be on the other side: also 50 km, 50 KB, 50 K, and 401(k).
 _LETTER = re.compile(
-    rf"\d[{SPACES}(-]?(?:[千천]|[kmкм](?:m|g|n|r?ds?|ios?|il\w*|et(?:er|re)\w*|elvin)?(?![^\W\d_]))",
+    rf"\d[{SPACES}(-]?(?:[千천]|[kmкм](?:[mgnbomмг]|r?ds?|ios?|b[iy]te?s?(?:/s)?|il\w*|ил[ог]\w*"
+    r"|et(?:er|re)\w*|elvin)?(?![a-zа-яёà-ÿ]))",
     re.IGNORECASE,
 )
 # An hour that is surely after noon.
@@ -233,11 +234,10 @@ class _Pair:
             if rest and not self.rest[other] and not self.is_converted:
                 # Only those that may have become one of `rest`, as they have as many digits.
                 sizes = {size for n in rest for size in (len(n.text), len(n.digits))}
+                lost = _missing(words[other], self.texts[this], self.numbers[this], words[this])
                 self.rest[other] = [
                     number
-                    for number in _missing(
-                        *(words[other], self.texts[this], self.numbers[this], words[this])
-                    )
+                    for number in lost
                     if any(len(f"{value:.0f}") in sizes for value in number.readings)
                 ]
                 break
@@ -357,10 +357,10 @@ def _spoken(number: Number) -> set[Reading]:
 
 
 def _missing(
-    words: InWords, other: str, others: Sequence[Number], other_words: InWords
+    words: InWords, other_text: str, others: Sequence[Number], other_words: InWords
 ) -> list[Number]:
     """The numbers in words that the other side has neither in digits nor in words."""
     there = other_words.values.union(*map(_spoken, others))
-    there |= phrase_values(other, "", {value for value, _ in words.certain})
+    there |= phrase_values(other_text, "", {value for value, _ in words.certain})
     lost = [(value, text) for value, text in words.certain if value not in there]
     return [Number(text, None, frozenset([value])) for value, text in lost]

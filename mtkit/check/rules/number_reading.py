@@ -77,7 +77,10 @@ _MINUS_WORD = re.compile(rf"(?:{marks_of('minus')})[{SPACES}]?$", re.IGNORECASE)
 _BELOW_ZERO = rf"[{SPACES}]?(?:°|\w{{1,16}})?[CF]?[{SPACES}]?(?:{marks_of('below')})"
 _BELOW = re.compile(_BELOW_ZERO, re.IGNORECASE)
 # Behind it, 2.10 is not 2.1.
-_VERSION = re.compile(rf"\b(?:v\.?|versi\w{{1,4}}|release)[{SPACES}]?$", re.IGNORECASE)
+_VERSION = re.compile(
+    rf"(?:\bv\.?|(?:\b(?:versi\w{{1,4}}|wersj\w{{1,3}}|верси\w|release)|版本|バージョン)[{SPACES}]?)$",
+    re.IGNORECASE,
+)
 # A scale in one letter: K and M, and after a currency also m, B and b.
 _LETTER = re.compile(r"[KkMmBb](?!\w)")
 # What a negative number often is: degrees, percentages and amounts.

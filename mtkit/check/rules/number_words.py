@@ -156,17 +156,17 @@ def numbers_in_words(text: str, language: str) -> InWords:
     return InWords(frozenset(values), tuple(certain), is_half)
 
 
-def phrase_values(text: str, other: str, wanted: Collection[object]) -> set[float]:
+def phrase_values(text: str, other_text: str, wanted: Collection[object]) -> set[float]:
     """The values of phrases of a text, as half is 50 %, in rows of `_ALSO` with a wanted value.
 
-    A phrase that the other text has too, without digits, does not count.
+    A row does not count if the other text has as many of its phrases.
     """
     values = set[float]()
     for numbers, phrases in _ALSO:
         if not numbers.isdisjoint(wanted) and phrases.search(text):
             # "Two weeks" are 15 in "15 jours".
-            same = phrases.search(other)
-            if same is None or re.search(r"\d", same[0]):
+            same = sum(not re.search(r"\d", phrase) for phrase in phrases.findall(other_text))
+            if len(phrases.findall(text)) > same:
                 values |= numbers
     return values
 
