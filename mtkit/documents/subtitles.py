@@ -1,8 +1,8 @@
 """Subtitles: SubRip (SRT) and WebVTT. A sentence over several cues is one segment.
 
 Its translation is cut again: each cue gets as much of it as it had of the source. Times, numbers,
-settings, notes and styles stay as they are. A sound in brackets is a segment, unless it is in the
-middle of a sentence. Tags, codes such as {\\an8}, the dash of a speaker, brackets and notes of
+settings, notes and styles stay as they are. A sound in brackets is a segment, unless it may be
+words of a sentence. Tags, codes such as {\\an8}, the dash of a speaker, brackets and notes of
 music are inline codes, or stay outside of the text.
 """
 
@@ -11,12 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise, takewhile
+from itertools import chain, islice, pairwise, takewhile
 from operator import itemgetter
 from typing import NamedTuple
 
 from mtkit.base.character_references import unescape
 from mtkit.base.errors import MtkitError
+from mtkit.base.sentences import split
 from mtkit.documents.document import Document, Options, Segment
 from mtkit.documents.inline import escaped, with_tags
 from mtkit.documents.text import (
@@ -56,27 +57,32 @@ _READING = r"<rt\b[^<>]*>(?:[^<]|<(?!/?rt\b|/ruby\b))*+(?:</rt>|(?=<))"
 _TAG = rf"(?>{_READING}|<[/a-zA-Z\d][^<>]*>|\{{[\\a-zA-Z][^{{}}]*\}}|\\[Nh])"
 _CODE = re.compile(rf"{_READING}|<(/?)([a-zA-Z]++)[^<>]*>|{_TAG}|[\[\]()（）［］【】♪♫]")
 _BRACKETS = {sign: "/" * (i % 2) + "[(（［【"[i // 2] for i, sign in enumerate("[]()（）［］【】")}
-_OPEN, _CLOSE, _BESIDE = r"\[(（［【", r"\])）］】", r"\t ♪♫>–—\-"
+_OPEN, _CLOSE, _BESIDE = r"\[(（［【", r"\])）］】", "\t ♪♫>–—-"
+_GOING_ON = rf",;:!?/+=%*،؛؟।，、。；：！？」』》〉»”’{_CLOSE}"
 # It may have others inside: [music (soft)].
 _WORDS = rf"[^{_OPEN}{_CLOSE}]"
 _SOUND = rf"[{_OPEN}](?:{_WORDS}|[{_OPEN}]{_WORDS}*[{_CLOSE}])*+[{_CLOSE}]"
-# Others belong to words, such as %(name)s. `end` is there if its line ends, and `next` is the first
-# character of words after it.
+# Others belong to words, such as %(name)s. `mark` is what goes on there without a word, and `next`
+# the first character of words.
 _SOUND_BESIDE_WORDS = re.compile(
-    rf"(?<![^\s}}{_BESIDE}{_CLOSE}.:!?…。！？])(?:{_SOUND})(?!['’.-]?[^\W\u3000-\u9fff])"
-    rf"(?=(?:{_TAG}|[:{_BESIDE}])*+(?P<end>\n|\Z)?(?:{_TAG}|[\n:{_BESIDE}])*+(?P<next>.?))"
+    rf"(?<![^\s}}{_CLOSE}.:!?…。！？{_BESIDE}])(?<!\w-)(?:{_SOUND})(?!['’.-]?[^\W\u3000-\u9fff])"
+    rf"(?=(?:{_TAG})*+(?P<mark>[.…\"'“]|[{_BESIDE}]*(?:[{_GOING_ON}]|\.(?!\.)|&(?:amp;|\W)))?"
+    rf"(?:{_TAG}|[\n\"'“‘„«¿¡{_BESIDE}])*+(?P<next>.?))"
 )
-# What begins a line: a sound, or what is sung there alone. There is no `next` if the line ends.
+# Lines that have only a sound, or what is sung.
 _SOUND_ON_LINES = re.compile(
-    rf"^(?:{_TAG}|[{_BESIDE}])*(?:{_SOUND}(?:{_TAG}|[:{_BESIDE}])*+(?P<next>[^\r\n])?"
-    rf"|[♪♫][^♪♫]*[♪♫](?:{_TAG}|[ \t])*(?=\r*$))",
+    rf"^(?:{_TAG}|[{_BESIDE}])*(?:{_SOUND}(?:{_TAG}|[:{_BESIDE}])*+"
+    rf"|[♪♫][^♪♫]*[♪♫](?:{_TAG}|[ \t])*)(?=\r*$)",
     re.MULTILINE,
 )
-_DASH_AT_END = re.compile(r"\s(?:[-–—]|>>|&gt;&gt;)\s*\Z")
+# What is before a sound on its line, or the dash of another speaker.
+_SIGNS_AT_END = re.compile(rf"(?:(?:^|\n)(?:{_TAG}|[{_BESIDE}])*|\s(?:[-–—]|>>|&gt;&gt;)\s*)\Z")
+# Ends of what is said that `split` does not know, or takes for abbreviations.
+_END = re.compile(r"…|\.{2,}|[♪♫]|>>|(?<=\w)(?:—|--)(?=\s)|(?i:(?<=\b(?:no|me|ok))\.)")
 # What begins the text of a speaker, and a sentence that goes on.
 _DOTS = re.compile(r"\s*(?:\.{2,}|…)\s*")
 _SIGN = re.compile(
-    rf"\s*(?:[-–—]+|>>+|&gt;&gt;)\s*(?=[^\s\d]|$)(?:{_DOTS.pattern})?|{_DOTS.pattern}|:\s"
+    rf"\s*(?:[-–—]+|>>+|&gt;&gt;)\s*(?=[^\s\d]|$)(?:{_DOTS.pattern})?|{_DOTS.pattern}|[:：](?![-()])\s*"
 )
 _SPEAKER = re.compile(
     rf"(?:{_TAG}|\s)*(?:(?:[-–—]|>>|&gt;&gt;)\s*(?:{_TAG})*[^\s\d<{{-]|[A-Z][A-Z0-9 .'-]+:\s)"
@@ -128,15 +134,15 @@ class Subtitles(Document):
 
     is_vtt = False
 
-    def __init__(self, data: bytes, _: Options) -> None:
+    def __init__(self, data: bytes, options: Options) -> None:
         super().__init__()
-        self._file = TextFile(data)
+        self._file, self._language = TextFile(data), options.source
         self._cues: list[_Cue] = []
         # Of each segment, the texts that its line is made of.
         self._texts: list[list[_Text]] = []
         # The texts that have lines in common.
         self._blocks: list[list[_Text]] = []
-        before, repeated, sentence = "", 0, list[_Text]()
+        self._sentence, before, repeated = list[_Text](), "", 0
         for block in self._read():
             texts = [text for text in block if any(map(str.isalpha, text.words))]
             if not texts:
@@ -149,12 +155,12 @@ class Subtitles(Document):
                 last = self._texts[-1][-1] if self._texts else text
                 # A name in brackets may be that of another speaker.
                 is_other = last.is_sound and last.cue == text.cue and not text.words[0].islower()
-                if text.is_sound or is_other or not self._goes_on(sentence, text):
+                if text.is_sound or is_other or not self._goes_on(text):
                     self._texts.append([text])
-                    sentence = sentence if text.is_sound else self._texts[-1]
+                    self._sentence = self._sentence if text.is_sound else self._texts[-1]
                 else:
-                    sentence[-1].leave_dots()
-                    sentence.append(text)
+                    self._sentence[-1].leave_dots()
+                    self._sentence.append(text)
         if not self._cues:
             raise MtkitError("has no times of cues, such as 00:00:01,000 --> 00:00:02,000")
         if repeated > max(_MAX_REPEATED, len(self._cues) // 3):
@@ -224,32 +230,33 @@ class Subtitles(Document):
 
     def _texts_in(self, rows: Sequence[Row]) -> Iterator[list[_Text]]:
         """The texts of the last cue, by their lines: those of a speaker, or of a sound alone."""
-        span, edges = (rows[0][0], rows[-1][1]) if rows else (0, 0), set[int]()
-        for sound in _SOUND_ON_LINES.finditer(self._file.text, *span):
-            if not (sound["next"] or "").islower():
-                edges.update(sound.span()[: 1 if sound["next"] else 2])
-        text = list[Row]()
+        span, text = (rows[0][0], rows[-1][1]) if rows else (0, 0), list[Row]()
+        sounds = _SOUND_ON_LINES.finditer(self._file.text, *span)
+        edges = {edge for sound in sounds for edge in sound.span()}
         for row in [*rows, (0, 0, "")]:
             is_next = row[0] in edges or _SPEAKER.match(row[2]) or not row[2].strip()
             if text and (is_next or text[-1][1] in edges):
-                yield list(self._texts_of(text))
+                yield from self._texts_of(text)
                 text = []
             if row[2].strip():
                 text.append(row)
 
-    def _texts_of(self, rows: list[Row]) -> Iterator[_Text]:
-        raw, at = "\n".join(row[2].strip() for row in rows), 0
-        sounds = list(_sounds_alone(raw))
-        edges = [0, *chain(*sounds), len(raw)]
+    def _texts_of(self, rows: list[Row]) -> Iterator[list[_Text]]:
+        raw, left = "\n".join(row[2].strip() for row in rows), iter(rows)
+        goes_on = self._goes_on(self._text_of(rows, raw))
+        edges = [0, *chain(*_sounds_alone(raw, self._language, goes_on=goes_on)), len(raw)]
         # Otherwise an element would begin in one text, and end in another.
         if any(_has_half_element(raw[begin:end]) for begin, end in pairwise(edges)):
-            sounds = []
-        for start, stop in sounds:
-            if start > at:
-                yield self._text_of(rows, raw[at:start])
-            yield self._text_of(rows, raw[start:stop], is_sound=True)
-            at = stop
-        yield self._text_of(rows, raw[at:])
+            edges = [0, len(raw)]
+        texts, lines = list[_Text](), [next(left)]
+        for number, (begin, end) in enumerate(pairwise(edges)):
+            if number % 2 and raw[begin] == "\n":
+                yield texts
+                texts, lines = [], []
+            lines += islice(left, raw.count("\n", begin, end))
+            if begin < end:
+                texts.append(self._text_of(lines, raw[begin:end], is_sound=number % 2 == 1))
+        yield texts
 
     def _text_of(self, rows: list[Row], raw: str, *, is_sound: bool = False) -> _Text:
         value = unescape if self.is_vtt else str
@@ -266,11 +273,11 @@ class Subtitles(Document):
             pieces[words[0] : words[0] + 1] = [Piece(sign[0], sign[0], ""), *rest]
         return _Text(len(self._cues) - 1, rows, is_sound, *words_of(pieces))
 
-    def _goes_on(self, sentence: Sequence[_Text], text: _Text) -> bool:
+    def _goes_on(self, text: _Text) -> bool:
         """Whether the last sentence goes on in a text of the next cue."""
-        if not 0 < len(sentence) < _MAX_CUES:
+        if not 0 < len(self._sentence) < _MAX_CUES:
             return False
-        last = sentence[-1]
+        last = self._sentence[-1]
         gap = self._cues[text.cue].begin - self._cues[last.cue].end
         between = _HIDDEN.sub("", last.after + text.before).strip()
         end = _SENTENCE_END.search(last.words)
@@ -322,24 +329,30 @@ def _has_half_element(text: str) -> bool:
     return bool(names)
 
 
-def _sounds_alone(raw: str) -> Iterator[tuple[int, int]]:
-    """Where sounds are that are not in the middle of a sentence, with what is before them."""
+def _sounds_alone(raw: str, language: str, *, goes_on: bool) -> Iterator[tuple[int, int]]:
+    """Where sounds are that are surely no words of a sentence, which may go on from another cue."""
     at, is_start = 0, True
     for sound in _SOUND_BESIDE_WORDS.finditer(raw):
         before = _HIDDEN.sub("", raw[at : sound.start()]).replace("&gt;", ">")
-        words = before.rstrip(" \t\n♪♫>–—-")
+        words = before.rstrip("\n" + _BESIDE)
         # After a speaker's name is the start of a sentence, too.
-        is_start = is_start and words[-1:] in ":："
-        is_beside = (
-            _SENTENCE_END.search(words)
-            or before[len(words) :].strip()
-            or (sound[0][0] in "[［【" and sound["end"] is not None)
-        )
-        if is_start or (is_beside and not sound["next"].islower()):
-            is_start = True
-            dash = _DASH_AT_END.search(raw, at, sound.start()) or sound
-            yield dash.start() if words else at, sound.end()
-        at = sound.end()
+        is_start = is_start and (not words or (words.isupper() and words[-1] in ":："))
+        begins_line = is_start or "\n" in before[len(words) :]
+        said = _END.sub("!", before).rstrip(" \t\n–—-")
+        letters = re.sub(r"\W+", "", _HIDDEN.sub("", sound[0]))
+        is_small, goes_on = letters[:1].islower(), goes_on and not words
+        is_alone = is_start and not goes_on and (is_small or letters.isupper())
+        if not is_alone and not sound["next"].islower():
+            # The rules for German know numbers with a point and most abbreviations.
+            is_alone = (begins_line and not is_small) or all(
+                split(f"{said} A", each)[-1] == "A" for each in (language, "de")
+            )
+        # After a speaker's name may be a colon. A letter is that of a list.
+        has_mark = (sound["mark"] or "").strip(_BESIDE) not in (":：" if begins_line else "")
+        is_start = is_alone and not has_mark and (len(letters) != 1 or letters > "\u3000")
+        if is_start:
+            yield (_SIGNS_AT_END.search(raw, at, sound.start()) or sound).start(), sound.end()
+        at, goes_on = sound.end(), False
 
 
 def _seconds(time: str) -> float:

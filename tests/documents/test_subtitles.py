@@ -275,7 +275,7 @@ def test_clocks_and_arrows_in_what_is_said_are_text(words: str):
         ("♪ La la|la la ♪", ["La la la la"]),
         ("He went to||[door]|the house.", ["He went to the house.", "door"]),
         ("I was||[JOHN] What?", ["I was", "JOHN", "What?"]),
-        ("so I went [music]||and saw it.", ["so I went and saw it.", "music"]),
+        ("so I went [music]||and saw it.", ["so I went <g1>music</g1> and saw it."]),
         ("Wait... [sighs]||...for me.", ["Wait for me.", "sighs"]),
         ("[sighs] Hello.", ["sighs", "Hello."]),
         ("- [laughs] a man.|- [sighs]|Hi.", ["laughs", "a man.", "sighs", "Hi."]),
@@ -284,7 +284,7 @@ def test_clocks_and_arrows_in_what_is_said_are_text(words: str):
         ("- Hi. - [laughs] Hello.", ["Hi.", "laughs", "Hello."]),
         ("A woman sleeps. [sighs]", ["A woman sleeps.", "sighs"]),
         ("A woman sleeps.(sighs)", ["A woman sleeps.", "sighs"]),
-        ("A man [sighs]", ["A man", "sighs"]),
+        ("A man [sighs]", ["A man <g1>sighs</g1>"]),
         ("A man (my father)", ["A man <g1>my father</g1>"]),
         ("The man (his father) sleeps.", ["The man <g1>his father</g1> sleeps."]),
         ("The U.S. (America) is big.", ["The U.S. <g1>America</g1> is big."]),
@@ -303,7 +303,12 @@ def test_clocks_and_arrows_in_what_is_said_are_text(words: str):
         ("Hi. [laughs]|A dog.", ["Hi.", "laughs", "A dog."]),
         ("♪ [music] ♪", ["music"]),
         ("♪ [music] La la ♪", ["music", "La la"]),
-        ("♪ La la [applause] ♪", ["La la", "applause"]),
+        ("♪ La la [applause] ♪", ["La la <g1>applause</g1>"]),
+        ("[MAN] what is it? (sighs) “No.” (ha)", ["MAN", "what is it?", "sighs", "“No.”", "ha"]),
+        ("No. [laughs]|[JOHN]: Oh! (笑)|[A dog]", ["No.", "laughs", "JOHN", "Oh!", "笑", "A dog"]),
+        ("-(risas) ¿Qué?|-[RUIDO] ¡Hola!", ["risas", "¿Qué?", "RUIDO", "¡Hola!"]),
+        ("（父）行こう|（母）：うtv||［笑］好", ["父", "行こう", "母", "うtv", "笑", "好"]),
+        ("نعم. [tv] لا.", ["نعم.", "tv", "لا."]),
         ("[music (soft)] Hi.", ["music (soft)", "Hi."]),
         ("（犬が吠える）女の人tv。（笑）", ["犬が吠える", "女の人tv。", "笑"]),
         ("【音楽】［男］ 男（父）とtv。", ["音楽", "男", "男（父）とtv。"]),
@@ -342,6 +347,29 @@ def test_sounds_speakers_and_sentences_are_segments(cues: str, lines: list[str])
     # Capitals are as long.
     assert written.lower() == text.lower()
     assert not lines or written != text
+
+
+@pytest.mark.parametrize(
+    "cues",
+    [
+        *("[Two men], in red, play.", "[She] went home.", "[A] dog barks.", "[Tom] & I ran."),
+        *("(sighs), I don't know.", "Yes. (laughs). No.", "Oh. (John)? Yes.", "“Yes. (Ha)” No."),
+        *("The answer: (a) yes or (b) no.", "Remember; (he said) John is late.", "(a) Yes."),
+        *("He saw [a dog]||in the park.", "80 kg [176 lb]||and tall.", "He saw||[a dog] there."),
+        *("Mr. (John) Smith.", "5 p.m. (Eastern) Monday.", "The man – (John) Smith – went."),
+        *("Er kauft [neues]|Brot.", "Er kauft||[neues] Brot.", "z. B. (heute) Brot."),
+        *("Der 3. (dritte) Mann.", "M. (Jean) Dupont.", "(Elle) ! Oui.", "El Sr. (Juan) Paz."),
+        *("我去了 [医院]|然后回家", "[两个人]，在玩。", "はい。（笑）。", "هو في [البيت]|مع أمه."),
+        "John [quietly]:|I'm here.",
+    ],
+)
+@pytest.mark.parametrize("start", ["", "WEBVTT\n\n"])
+def test_words_of_a_sentence_in_brackets_are_no_sounds(cues: str, start: str):
+    text = start + film(*(cue.replace("|", "\n") for cue in cues.split("||")))
+    line = re.sub(r"\|+", " ", cues).replace("&", "&amp;")
+    for number, words in enumerate(re.findall(r"[\[(（].*?[\])）]", line), start=1):
+        line = line.replace(words, f"<g{number}>{words[1:-1]}</g{number}>")
+    assert lines_of(text, "vtt" if start else "srt") == [line]
 
 
 @pytest.mark.parametrize(
