@@ -20,7 +20,7 @@ from mtkit.check.rules.number_words import (
 )
 from mtkit.check.rules.scales import SPACES, scales_of
 
-_DIGITS = re.compile(r"\d+")
+_DIGITS, _DECIMAL = re.compile(r"\d+"), re.compile(r"\d[.,]\d")
 # Both ends of a range, whose numbers may be listed on the other side.
 _RANGE_ENDS = re.compile(
     rf"(?<!\d)(\d{{1,3}})[{SPACES}]?"
@@ -274,9 +274,16 @@ def unmatched(source: str, translation: str, *, src_lang: str, tgt_lang: str) ->
     """The numbers of each side for which the other side has neither digits nor words."""
     # Most pairs have the same digits, and no scales.
     texts, languages = (source, translation), (src_lang, tgt_lang)
-    if sorted(_DIGITS.findall(source)) == sorted(_DIGITS.findall(translation)) and not any(
-        scales_of(language).has_clear(text) or has_marks(text)
-        for text, language in zip(texts, languages, strict=True)
+    digits = [_DIGITS.findall(text) for text in texts]
+    # 7.4 is not 4.7.
+    is_same = digits[0] == digits[1] or not _DECIMAL.search(source)
+    if (
+        is_same
+        and sorted(digits[0]) == sorted(digits[1])
+        and not any(
+            scales_of(language).has_clear(text) or has_marks(text)
+            for text, language in zip(texts, languages, strict=True)
+        )
     ):
         return Unmatched([], [])
     pair = _Pair(texts, languages)

@@ -1,12 +1,12 @@
-"""Numbers in words, in English, German and French: one to 99, and what they are multiplied by.
+"""Numbers in words of seven languages: one to 99, and what they are multiplied by.
 
 This is for a number in digits that the other side may have in words: "50" and "cinquantième". So a
 word may have several values, and a value too many does no harm.
 
 The words are in `number_words.tsv`, in rows of a kind, the value and its words. The kinds are
 
-    en, de, fr   words for one number; in the rows `0-19` and `tens` those that others are made of
-    month        names of a month, in these three languages
+    en, de, …    words for one number; in the rows `0-19` and `tens` those that others are made of
+    month        names of a month, in English, German and French
     afternoon    words of the hours after noon, of any language; `_` is a space
     morning, evening    words behind an hour, and in the second row those before one
     minus, below    words before a negative number, and words behind one, of any language
@@ -53,11 +53,14 @@ def marks_of(kind: str, row: int = 0, most: int = 4) -> str:
 _HALVES = {"half", "halb", "halbe", "halben", "halbes", "einhalb", "demi", "demie", "eineinhalb"}
 _GERMAN_HALF = re.compile("einhalb|anderthalb")
 # Words that may stand inside of a number.
-_JOINTS = {"and", "et", "und", "a", "de", *_HALVES}
+_JOINTS = {"and", "et", "und", "a", "de", "y", "e", "en", *_HALVES}
 # Scales that are words only behind digits: "3 m", "5k".
 _LETTERS = {"m", "k", "md", "mn", "bn", "tn"}
-# French for new, and German for attention.
-_AMBIGUOUS = {"neuf", "acht"}
+# French for new, German for attention, and Italian for you are, winds, and new.
+_AMBIGUOUS = {"neuf", "acht", "sei", "venti", "nove"}
+# How a number between the tens is made of these and one to nine.
+_COMPOUNDS = {"de": "{1}und{0}", "nl": "{1}en{0}", "es": "{0} y {1}", "pt": "{0} e {1}"}
+_COMPOUNDS |= {"it": "{0}{1}", "en": "{0} {1}"}
 
 _ENGLISH_ORDINALS = {"one": "first", "two": "second", "three": "third", "five": "fifth"}
 _ENGLISH_ORDINALS |= {"eight": "eighth", "nine": "ninth", "twelve": "twelfth"}
@@ -144,6 +147,7 @@ def numbers_in_words(text: str, language: str) -> InWords:
             if is_half:
                 values.add(value + 0.5)
             if 0 < part < 100 and (value >= 10 or part % 10):
+                values.add(100 * part + value)  # of a year, as in "nineteen eighty"
                 # Two numbers, one after the other, as in "five, six".
                 end()
             part += value
@@ -191,7 +195,7 @@ def single_words(language: str) -> dict[str, int]:
 
 @functools.cache
 def _cardinals(code: str) -> frozenset[str]:
-    return frozenset(itertools.chain(*_names(code)[2:])) - _AMBIGUOUS
+    return frozenset(["quatre vingts", *itertools.chain(*_names(code)[2:])]) - _AMBIGUOUS
 
 
 @functools.cache
@@ -215,10 +219,10 @@ def _names(code: str) -> list[list[str]]:
     rows = dict(_WORDS[code])
     first, bases = ([name.replace("_", " ") for name in rows[key]] for key in ("0-19", "tens"))
     if code != "fr":
-        compound = "{1}und{0}" if code == "de" else "{0} {1}"
-        units = [first[1].removesuffix("s"), *first[2:10]]
-        tens = [[ten, *(compound.format(ten, unit) for unit in units)] for ten in bases]
-        return [[name] for name in itertools.chain(first, *tens)]
+        compound = _COMPOUNDS[code].format
+        units = [first[1].removesuffix("s") if code == "de" else first[1], *first[2:10]]
+        tens = [[ten, *(compound(ten, unit) for unit in units)] for ten in bases]
+        return [[_spelled(name, code)] for name in itertools.chain(first, *tens)]
     names = [[name] for name in first]
     for value in range(20, 100):
         ten, unit = divmod(value, 10)
@@ -232,6 +236,19 @@ def _names(code: str) -> list[list[str]]:
             ]
         )
     return names
+
+
+def _spelled(name: str, code: str) -> str:
+    """A compound as it is written: `ventuno`, `tweeëntwintig`, `veintidós`."""
+    if code == "it":
+        return re.sub("[ai](?=uno|otto$)", "", re.sub("(?<=.)tre$", "tré", name))
+    if code == "nl":
+        return re.sub("(?<=twee|drie)en", "ën", name)
+    if code == "es" and name.startswith("veinte "):
+        last = name[9:]
+        accents = {"dos": "dós", "tres": "trés", "seis": "séis"}
+        return f"veinti{accents.get(last, last)}"
+    return name
 
 
 def _english_forms(name: str, _value: int) -> Iterator[str]:
@@ -252,11 +269,28 @@ def _french_forms(name: str, _value: int) -> Iterator[str]:
     yield from (f"{name}s", f"{stem}ième", f"{stem}ièmes", f"{stem}aine")
 
 
+def _italian_forms(name: str, _value: int) -> Iterator[str]:
+    stem = re.sub("[aeiouoé]$", "", name)
+    yield from (f"{stem}esim{ending}" for ending in "oaie")
+
+
+def _dutch_forms(name: str, _value: int) -> Iterator[str]:
+    yield from (f"{name}{ending}" for ending in ("de", "ste", "en"))
+
+
+def _no_forms(_name: str, _value: int) -> Iterator[str]:
+    return iter(())
+
+
 # What else is made from the words of a number: ordinals, plurals, cases.
 _FORMS: dict[str, Callable[[str, int], Iterator[str]]] = {
     "en": _english_forms,
     "de": _german_forms,
     "fr": _french_forms,
+    "es": _no_forms,
+    "pt": _no_forms,
+    "it": _italian_forms,
+    "nl": _dutch_forms,
 }
 
 
