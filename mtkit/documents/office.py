@@ -91,7 +91,8 @@ class OfficeParagraph(Paragraph):
                 else:
                     pieces = self._child(node)
                 for piece in pieces:
-                    if piece.run is None:  # Runs inside `ruby` have their own.
+                    # What is in the base of a `ruby` is in runs of its own, or in none.
+                    if piece.run is None and piece.element in (None, node):
                         piece.run, piece.look = properties, look
                     # The marks of a field that is not whole.
                     piece.is_break |= name == "fldChar"

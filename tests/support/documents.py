@@ -77,6 +77,13 @@ def names_of(root: Any) -> Counter[str]:
     })  # fmt: skip
 
 
+def nesting_of(root: Any) -> set[tuple[str, str]]:
+    """Which elements stand in which ones, but for the text and the format of a run."""
+    inner = root.iterdescendants(etree.Element)
+    pairs = {(node.getparent().tag, node.tag) for node in inner}
+    return {pair for pair in pairs if etree.QName(pair[1]).localname not in RUNS - {"r"}}
+
+
 def letters_of(root: Any) -> str:
     return re.sub(r"[\s\u2011]+", "", root.xpath("string()"))
 
@@ -98,6 +105,7 @@ def problems(name: str, data: bytes, translator: str) -> list[str]:
         if names_of(root) != names_of(new[part]):
             more, fewer = names_of(new[part]), names_of(root)
             found.append(f"{part}: elements +{more - fewer} -{fewer - more}")
+        found += [f"{part}: {pair}" for pair in nesting_of(new[part]) - nesting_of(root)]
         before, after = letters_of(root), letters_of(new[part])
         if translator == "capitals":
             found += [f"{part}: other text"] * (before.upper() != after.upper())
@@ -260,6 +268,7 @@ class Writer:
             f"<w:sdt><w:sdtPr/><w:sdtContent>{inside}</w:sdtContent></w:sdt>",
             f'<w:fldSimple w:instr="TITLE">{inside}</w:fldSimple>',
             field(self.random.choice(["PAGE", "HYPERLINK x", "TOC", "XE"]), inside),
+            f"<w:r><w:ruby><w:rt/><w:rubyBase>{inside}</w:rubyBase></w:ruby></w:r>",
             self.random.choice(marks), "<w:r><w:instrText>alone</w:instrText></w:r>",
             FIELD.format("begin") + FIELD.format("end"),
             "<w:r><w:tab/><w:t>after</w:t><w:br/><w:cr/><w:t> twice </w:t></w:r>", "<w:r/>",
