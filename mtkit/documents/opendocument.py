@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import groupby
 
 from mtkit.base.errors import MtkitError
 from mtkit.documents.paragraph import Element, Paragraph, Piece, by_name, local_name
@@ -19,21 +20,28 @@ class OpenParagraph(Paragraph):
     kinds = by_name(
         around="span a meta meta-field ruby",
         break_="line-break tab",
-        unseen="bookmark bookmark-start bookmark-end soft-page-break reference-mark "
+        unseen="s bookmark bookmark-start bookmark-end soft-page-break reference-mark "
         "reference-mark-start reference-mark-end change change-start change-end annotation "
         "annotation-end toc-mark toc-mark-start toc-mark-end alphabetical-index-mark "
         "alphabetical-index-mark-start alphabetical-index-mark-end user-index-mark "
         "user-index-mark-start user-index-mark-end",
     )
 
-    def _child(self, child: Element) -> Iterator[Piece]:
-        if local_name(child) != "s":
-            yield from super()._child(child)
-            return
-        # Three spaces or more separate texts, as a tab does. Fewer are one space in a sentence, and
-        # stay as they are at its ends.
-        is_tab = child.get(f"{child.tag[:-1]}c", "1") not in ("1", "2")
-        yield Piece("text", child, " ", is_break=is_tab, look=(child,))
+    def kind(self, node: Element) -> str:
+        """What a node is in a text."""
+        # Three spaces or more separate texts, as a tab does.
+        is_tab = local_name(node) == "s" and node.get(f"{node.tag[:-1]}c", "1") not in ("1", "2")
+        return "break" if is_tab else super().kind(node)
+
+    def _folded(self, pieces: list[Piece]) -> list[Piece]:
+        for _, group in groupby(pieces, lambda piece: piece.is_break):
+            line = list(group)
+            words = [i for i, piece in enumerate(line) if piece.text.strip()] or [0]
+            # Fewer are one space between words; at the ends of a line, only elements are shown.
+            for piece in line[words[0] : words[-1]]:
+                if local_name(piece.element) == "s":
+                    piece.kind, piece.text, piece.look = "text", " ", (piece.element,)
+        return super()._folded(pieces)
 
 
 class OpenDocument(XmlDocument):

@@ -51,9 +51,9 @@ class Piece:
 
     Its kind is `text`, `open` or `close`, or that of its element. A break separates texts. A begin
     or end has `pair`, its name for `partners_of`, and several pieces may be written as `parts`.
-    Of `open`, `end` is its `close`, and `base` the text that looks as most inside. `run` and
-    `look` are of Office, in a run: its format, if it has one, and what that looks like; spaces that
-    stay as they are have a `look` too.
+    Of `open`, `end` is its `close`, and `base` the text that looks as most inside. Neighbouring
+    texts become one if they have the same `look`: in Office what their format, `run`, looks like;
+    spaces that stay apart from the words have another one.
     """
 
     kind: str

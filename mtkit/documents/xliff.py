@@ -18,16 +18,16 @@ from mtkit.documents.zipped import Package
 _UNTRANSLATED = {"new", "needs-translation", "needs-l10n", "initial"}
 # What is said of each new translation, in the place of what was said of another one.
 _STATES = {"state": "translated", "approved": "no"}
-
-
 # Files that stay as they are and are named; more would not fit into one line.
-MAX_NAMED = 3
+_MAX_NAMED = 3
 
 
 class Unit(Paragraph):
     """A source and its translation: a `trans-unit` of 1.2, or a `segment` of 2.0."""
 
     kinds = by_name(around="g pc mrk", begin="bpt bx sc", end="ept ex ec", unseen="sm em")
+    # Whether a part of it that had no translation was translated.
+    has_new_part = False
 
     def __init__(self, element: Element) -> None:
         sources = [*element.iterchildren("{*}seg-source"), *element.iterchildren("{*}source")]
@@ -77,20 +77,28 @@ class Unit(Paragraph):
                 element.attrib.pop(name, None)
 
     def missing_parts(self) -> Iterator[Part]:
-        """The parts without a translation, if another part has one; each may change at once."""
+        """The parts without a translation, if another part has one; each may change at once.
+
+        If one did, those without letters are copied at the end.
+        """
         # Of two targets with the same number, the one with a text counts.
         targets = dict(sorted(_parts(self.target), key=lambda part: _has_translation(part[1])))
         if not any(map(_has_translation, targets.values())):
             return
-        before, gap = None, ""
+        before, gap, without_letters = None, "", list[Part]()
         for number, source in dict(_parts(self.element)).items():
-            target, own_gap = targets.get(number), source.tail
+            target, own_gap = targets.get(number), source.tail or gap
             if target is None or not _has_translation(target):
                 part = Part(self, source, target, before, gap)
-                yield part
+                if part.texts:
+                    yield part
+                else:
+                    without_letters.append(part)
                 target = part.target_part
-            if target is not None:
-                before, gap = target, own_gap
+            before, gap = before if target is None else target, own_gap
+        # From the last one on, each is put behind the part that was there before it.
+        for part in reversed(without_letters if self.has_new_part else []):
+            part.render()
 
     def clear(self) -> None:
         """Take the notes of earlier marks away."""
@@ -137,19 +145,24 @@ class Unit(Paragraph):
 class Part(Unit):
     """A part of a unit of 1.2 without a translation: a `mrk`, and the one in the target, if any.
 
-    A new one follows the part `before` it, with the text `gap` between them.
+    A new one follows the part `before`, the nearest one in the target, behind the text `gap`.
     """
 
     is_translated = True
 
     def __init__(
-        self, unit: Unit, source: Element, target: Element, before: Element, gap: str | None
+        self,
+        whole: Unit,
+        source: Element,
+        target: Element | None,
+        before: Element | None,
+        gap: str,
     ) -> None:
         Paragraph.__init__(self, source)
-        self.unit, self.target, self.target_part = unit.unit, unit.target, target
-        self.parent, self.name, self._is_new = unit.parent, unit.name, False
+        self.unit, self.target, self.target_part = whole.unit, whole.target, target
+        self.parent, self.name, self._is_new = whole.parent, whole.name, False
         self.is_replaced = target is not None and bool(target.xpath("string()").strip())
-        self._before, self._gap = before, gap
+        self._whole, self._before, self._gap = whole, before, gap
 
     def render(self) -> None:
         """Put the translation into the target."""
@@ -166,7 +179,11 @@ class Part(Unit):
                 self._before.addnext(new)
                 self._before.tail = self._gap
         self.element = self.target_part = new
-        self._say_new(new, self.target, self.unit)
+        self._say_new(new)
+        # Behind the first new part, the target may have the state of a mark.
+        if not self._whole.has_new_part:
+            self._say_new(self.target, self.unit)
+        self._whole.has_new_part = True
         Paragraph.render(self)
 
 
@@ -209,20 +226,32 @@ class Xliff(XmlDocument):
     shows_marks = True
     # The unit of the last paragraph that was written.
     _last: Element = None
+    # The files in other languages that stay as they are, from 0 on.
+    _left_numbers: Sequence[int] = ()
 
     def _labelled_parts(self) -> Iterable[tuple[str, str]]:
         root = self._tree("")
         if local_name(root) != "xliff" or root.get("version", "1.")[:2] not in ("1.", "2."):
             raise MtkitError("it is not XLIFF 1.x or 2.x")
-        wanted, others = _named((self._options.source, self._options.target)), self._others(root)
-        if left := self._left(root):
+        languages = self._options.source, self._options.target
+        wanted, others = _named(languages), dict[Element, str]()
+        files = [*root.iter("{*}file")]
+        for node in (root, *files):
+            source = node.get("source-language") or node.get("srcLang")
+            target = node.get("target-language") or node.get("trgLang")
+            pairs = [pair for pair in zip((source, target), languages, strict=True) if all(pair)]
+            if not all(is_same_language(*pair) for pair in pairs):
+                others[node] = _named((source, target))
+        # If a file is in the languages of the options, those in others stay as they are.
+        if root not in others and not others.keys() >= {*files}:
+            self._left_numbers = [number for number, file in enumerate(files) if file in others]
+        if self._left_numbers:
             names = list[str]()
-            for number, file in enumerate(root.iter("{*}file"), 1):
-                if file in left:
-                    name = " ".join(file.get("original", "").split())[:80] or f"file {number}"
-                    names.append(f"{name} ({others[file]})")
-            if len(names) > MAX_NAMED:
-                names[MAX_NAMED:] = [f"and {len(names) - MAX_NAMED:,} more"]
+            for number in self._left_numbers:
+                original = " ".join(files[number].get("original", "").split())[:80]
+                names.append(f"{original or f'file {number + 1}'} ({others[files[number]]})")
+            if len(names) > _MAX_NAMED:
+                names[_MAX_NAMED:] = [f"and {len(names) - _MAX_NAMED:,} more"]
             self.notes.append(
                 f"files in other languages than {wanted} stay as they are: {', '.join(names)}"
             )
@@ -231,21 +260,9 @@ class Xliff(XmlDocument):
             self.warnings.append(f"its languages are {own}, not {wanted}")
         return [("", "")]
 
-    def _others(self, root: Element) -> dict[Element, str]:
-        """The elements that name other languages than those of the options, and these."""
-        wanted, others = (self._options.source, self._options.target), dict[Element, str]()
-        for node in (root, *root.iter("{*}file")):
-            source = node.get("source-language") or node.get("srcLang")
-            target = node.get("target-language") or node.get("trgLang")
-            pairs = [pair for pair in zip((source, target), wanted, strict=True) if all(pair)]
-            if not all(is_same_language(*pair) for pair in pairs):
-                others[node] = _named((source, target))
-        return others
-
     def _left(self, root: Element) -> set[Element]:
-        """The files in other languages, if another file is in those of the options."""
-        others = self._others(root).keys()
-        return set() if others >= {*root.iter("{*}file")} or root in others else {*others}
+        files = enumerate(root.iter("{*}file"))
+        return {file for number, file in files if number in self._left_numbers}
 
     def _paragraphs(self, name: str, root: Element) -> Iterator[Paragraph]:
         left = self._left(root)

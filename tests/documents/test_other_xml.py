@@ -41,6 +41,11 @@ RUBY_OF_HTML = "<ruby>{}<rp>(</rp><rt>x <b>y</b></rt><rp>)</rp></ruby>"
         ("<text:p>a <text:s/>b<text:bookmark/> c</text:p>", ["a b<!--1--> c"]),
         ("<text:p><text:s/>a<text:s/><text:s/>b<text:s/></text:p>", ["a b"]),
         ("<text:p>a: <text:s text:c='3'/>b</text:p>", ["a:", "b"]),
+        # Before and after the words of a line, programs show only spaces that are elements.
+        ("<text:p><text:span><text:s/>a<text:s/>b</text:span> c<text:line-break/><text:bookmark/>"
+         "<text:a>1. <text:span><text:s/>a</text:span></text:a> b<text:tab/>c <text:span>d<text:s/>"
+         "</text:span></text:p>", ["<g1><!--2-->a b</g1> c", "<g1>1. <g2> a</g2></g1> b",
+                                   "c <g1>d<!--2--></g1>"]),
         ("<text:p>on <text:page-number>7</text:page-number> now</text:p>", ["on <x1/> now"]),
         ("<text:p>text<text:note><text:note-body><text:p>note</text:p></text:note-body></text:note>"
          " more</text:p>", ["text<x1/> more", "note"]),
@@ -360,6 +365,40 @@ def test_a_unit_with_a_translation_of_all_parts_stays(target: str):
     assert document.has_translations
 
 
+@pytest.mark.parametrize(
+    ("texts", "old", "new"),
+    [
+        ("A B 5. C", "A B", "A B 5. c"),
+        ("A 5. B * C", "A C", "A 5. b * C"),
+        ("5. A B", "B", "5. a B"),
+        ("A 5. 6. B", "A", "A 5. 6. b"),
+        ("A 5. B 6.", "A", "A 5. b 6."),
+        ("5. 6. A B 8. C 9.", "B", "5. 6. a B 8. c 9."),
+        ("A 5. B 6. C", "A 6. C", "A 5. b 6. C"),
+        ("A <x/> B", "A", "A <x/> b"),
+        # Without another new part, nothing changes.
+        ("A 5. B 6.", "A B", "A B"),
+    ],
+)
+def test_parts_of_a_unit_without_letters_are_copied_beside_a_new_one(texts, old, new):
+    def parts(line: str) -> str:
+        """The parts with their numbers in the source, each behind a gap with its number."""
+        words, order = line.split(), texts.split()
+        numbers = [order.index(word if word in order else word.upper()) for word in words]
+        part = '({0})<mrk mtype="seg" mid="{0}">{1}</mrk>'.format
+        return "".join(map(part, numbers, words)).removeprefix(f"({numbers[0]})")
+
+    source = f"<seg-source>{parts(texts)}</seg-source>"
+    final = f'<target state="final">{parts(old)}</target>'
+    document = open_document("a.xlf", xliff(unit("All", source + final)))
+    lines = [segment.line.lower() for segment in document.segments]
+    # The first new part is doubtful.
+    written = document.write(lines, {0: "x"} if lines else {}).decode()
+    note, state = '<note from="mtkit">x</note>', "needs-review-translation"
+    target = f'<target state="{state}">{parts(new)}</target>{note}' if lines else final
+    assert unit("All", source + target) in written
+
+
 def test_the_first_part_of_a_unit_that_is_missing_stands_before_the_others():
     data = xliff(unit("All", f"{SEGMENTS}<target>{DOG}{CAT}</target>"))
     new = open_document("a.xlf", data).write(["Mann"]).decode()
@@ -383,10 +422,10 @@ def test_a_rejected_translation_of_a_part_leaves_the_unit_and_its_state():
     assert SEGMENTS + target + note.format("x") in both
     half = document.write([None, "Katze"], {0: "x", 1: "y"})
     state = 'state="needs-review-translation"'
-    new = f"<target {state}>{DONE} {CAT}</target>{note.format('y')}{note.format('x')}"
+    new = f"<target {state}>{DONE}\n{CAT}</target>{note.format('y')}{note.format('x')}"
     assert SEGMENTS + new in half.decode()
     last = open_document("a.xlf", half).write(["Hund <g1>läuft</g1>"]).decode()
-    assert f'{SEGMENTS}<target state="translated">{DONE} {DOG} {CAT}</target></trans' in last
+    assert f'{SEGMENTS}<target state="translated">{DONE} {DOG}\n{CAT}</target></trans' in last
 
 
 @pytest.mark.parametrize(
