@@ -15,7 +15,7 @@ from dataclasses import replace
 from unicodedata import category
 
 from mtkit.base.copied import copied_parts
-from mtkit.translate.html.markup_segments import Node, Segment, with_literals
+from mtkit.translate.html.markup_segments import Node, Segment, nodes_in, with_literals
 
 # So many symbols are looked for in a translation; if a text has more, they are placeholders.
 _MAX_SYMBOLS = 100
@@ -59,7 +59,7 @@ def _literals(nodes: Iterable[Node], text: str) -> Iterator[Node]:
     kinds, marks = list(text), list[tuple[int, int, str]]()
     # Where each element begins and ends, with its other end.
     edges = list[tuple[int, int]]()
-    for node in filter(lambda node: node.is_element, _all(nodes)):
+    for node in filter(lambda node: node.is_element, nodes_in(nodes)):
         start, end = node.start, node.end
         edges += (start, end), (end, start)
         if (not marks or marks[-1][1] <= start) and (kind := _kind(node, text)):
@@ -76,12 +76,6 @@ def _literals(nodes: Iterable[Node], text: str) -> Iterator[Node]:
         for start, end, kind in marks[bisect_left(marks, (first,)) : bisect_left(marks, (last,))]:
             if kind != _I:
                 yield Node("", start, end, is_mark=True)
-
-
-def _all(nodes: Iterable[Node]) -> Iterator[Node]:
-    for node in nodes:
-        yield node
-        yield from _all(node.children)
 
 
 def _kind(node: Node, text: str) -> str:

@@ -150,6 +150,10 @@ class Segment:
     def without_literals(self, *, keeps_symbols: bool = False) -> Segment:
         """The same segment with its literals as points, perhaps without outermost symbols."""
         cuts: list[tuple[int, int, str]] = []
+        # Where elements begin, but for marks and the parts of `<ruby>`.
+        others = [node for node in nodes_in(self.nodes) if node.open[:3].lower() != "<rb"]
+        starts = {node.start for node in others if node.is_element}
+        starts -= {node.start for node in others if node.is_literal}
 
         def point(node: Node, *, is_kept: bool = False) -> Node:
             if not node.is_literal:
@@ -162,8 +166,10 @@ class Segment:
             is_sign = self.text[node.start : node.end] == "&"
             is_glued = behind.isalnum() and not (before.isspace() or before == "" or is_sign)
             raw, is_shown = node.raw(self.text), not node.is_mark
-            # A word may go on behind the reading of its beginning.
-            is_glued = is_glued and raw.lstrip()[:3].lower() not in ("<rt", "<rp")
+            # A word may go on behind the reading of its beginning; where words have spaces between
+            # them, another element has a word of its own.
+            is_own = node.end in starts and before.lower().islower()
+            is_glued = is_glued and (is_own or raw.lstrip()[:3].lower() not in ("<rt", "<rp"))
             cuts.append((node.start, node.end, " " if is_glued else ""))
             return replace(
                 node, open=raw, end=node.start, is_shown=is_shown, children=[], around=around
@@ -378,11 +384,15 @@ def literal_place(literal: Node, source: str, target: str) -> int | None:
     return others[number] if is_there else None
 
 
-def _edges(nodes: Iterable[Node]) -> Iterator[int]:
+def nodes_in(nodes: Iterable[Node]) -> Iterator[Node]:
+    """The nodes, and all that are inside of them."""
     for node in nodes:
-        yield node.start
-        yield node.end
-        yield from _edges(node.children)
+        yield node
+        yield from nodes_in(node.children)
+
+
+def _edges(nodes: Iterable[Node]) -> Iterator[int]:
+    return (edge for node in nodes_in(nodes) for edge in (node.start, node.end))
 
 
 def beside(text: str, start: int, end: int) -> tuple[str, str]:
