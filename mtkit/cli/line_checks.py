@@ -45,7 +45,7 @@ below_option = checks_option(
     type=click.FloatRange(0, 100),
     callback=_refuse_nan,
     default=50.0,
-    help="Count the lines with a confidence below this, which documents show. Default: 50.",
+    help="Count the lines with a confidence below this. Default: 50.",
 )
 thorough_option = checks_option(
     "--thorough",
