@@ -150,8 +150,7 @@ def require_writable(path: Path, folder: Path) -> None:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        reason = f"no file can be created in {folder}: {error.strerror}"
-        raise MtkitError(f"{path}: {reason}") from None
+        raise MtkitError(f"{path}: no file can be created in {folder}: {error.strerror}") from None
 
 
 def partial_name(path: Path) -> Path:

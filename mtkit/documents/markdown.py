@@ -66,8 +66,9 @@ _HTML_PART = re.compile(
     re.DOTALL,
 )
 _LINE_END = re.compile(r"(?<!\s)\s*\n\s*")
-# Elements of HTML whose text is not translated; those of `<ruby>` may have no end tag.
+# Codes that are not shown in a line of words: comments, and the readings of `<ruby>`.
 _UNSEEN = re.compile(r"<!--|<(?:rp|rtc?)\b", re.IGNORECASE)
+# Elements of HTML whose text is not translated; readings may have no end tag.
 _READINGS = ("rp", "rt", "rtc")
 _COPIED = (*_READINGS, "code", "kbd", "math", "samp", "script", "style", "svg", "tt", "var")
 # What text is escaped with, from the mildest on.

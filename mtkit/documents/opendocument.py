@@ -37,7 +37,8 @@ class OpenParagraph(Paragraph):
         for _, group in groupby(pieces, lambda piece: piece.is_break):
             line = list(group)
             words = [i for i, piece in enumerate(line) if piece.text.strip()] or [0]
-            # Fewer are one space between words; at the ends of a line, only elements are shown.
+            # One or two are one space between words. At the ends of a line they stay elements,
+            # because programs do not show plain spaces there.
             for piece in line[words[0] : words[-1]]:
                 if local_name(piece.element) == "s":
                     piece.kind, piece.text, piece.look = "text", " ", (piece.element,)

@@ -242,8 +242,10 @@ class Subtitles(Document):
                 text.append(row)
 
     def _texts_of(self, rows: list[Row]) -> Iterator[list[_Text]]:
+        """The sounds and words of some lines; those that have a line in common are together."""
         raw, left = "\n".join(row[2].strip() for row in rows), iter(rows)
-        goes_on = self._goes_on(self._text_of(rows, raw))
+        has_sounds = _SOUND_BESIDE_WORDS.search(raw) is not None
+        goes_on = has_sounds and self._goes_on(self._text_of(rows, raw))
         edges = [0, *chain(*_sounds_alone(raw, self._language, goes_on=goes_on)), len(raw)]
         # Otherwise an element would begin in one text, and end in another.
         if any(_has_half_element(raw[begin:end]) for begin, end in pairwise(edges)):

@@ -40,7 +40,7 @@ _WORD, _FIRST = re.compile(r"[^\W\d_]+"), re.compile("[^\\s\"'“„”«‘’(
 # A label before a text: "FIXME", "TODO:", "[not translated]".
 _LABEL = re.compile(r"\s*([\[(][^\W\d_][^\])\n]{1,30}[\])]:?|[A-Z]{3,}:?)\s+(?=(\S))")
 _TURNED = re.compile(r"\(|\b(?:from|menos?|moins)\b")
-# What is before the first number, where a phrase is put first: "In 31 games he scored 27 goals".
+# All that is before a number that is the second word of its text, as in "In 31 games".
 _FIRST_WORD = re.compile(r"\S+\s")
 _SCORE = re.compile(
     r"(?<!\d)(?<!\d[-–—:./])(\d{1,3})(?:[ ]?[-–—:][ ]?| [aà] )(\d{1,3})(?![-–—:./]?\d)"
@@ -254,10 +254,6 @@ def exchanged(src: Text, tgt: Text) -> tuple[str, str] | None:
             text.plain[first.start + len(first.text) : last.start]
             for text, (first, last) in zip((src, tgt), pairs, strict=True)
         ]
-        is_second = {
-            bool(_FIRST_WORD.fullmatch(text.plain, 0, first.start))
-            for text, (first, _) in zip((src, tgt), pairs, strict=True)
-        }
         # Without a word between them they are the parts of a date; 2(3) is paragraph 3 of 2; and
         # "to 9 from 8" is "from 8 to 9".
         if at < other or not all(map(_WORD.search, between)) or any(map(_TURNED.search, between)):
@@ -267,7 +263,12 @@ def exchanged(src: Text, tgt: Text) -> tuple[str, str] | None:
             is_mixed = any("word" in (a.kind, b.kind) and a.kind != b.kind for a, b in pairs)
             # A range has its unit once.
             is_range = max(map(len, between)) < limits.MAX_RANGE and not is_mixed
-            is_sure = is_range or (is_alike and len(is_second) == 1)
+            # If one side begins as in "In 31 games he scored 27 goals", a phrase moved.
+            src_begins, tgt_begins = (
+                _FIRST_WORD.fullmatch(text.plain, 0, first.start) is not None
+                for text, (first, _) in zip((src, tgt), pairs, strict=True)
+            )
+            is_sure = is_range or (is_alike and src_begins == tgt_begins)
         else:
             is_sure = moved == 2
         if is_sure or any(

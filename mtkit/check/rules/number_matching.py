@@ -274,16 +274,14 @@ def unmatched(source: str, translation: str, *, src_lang: str, tgt_lang: str) ->
     """The numbers of each side for which the other side has neither digits nor words."""
     # Most pairs have the same digits, and no scales.
     texts, languages = (source, translation), (src_lang, tgt_lang)
-    digits = [_DIGITS.findall(text) for text in texts]
-    # 7.4 is not 4.7.
-    is_same = digits[0] == digits[1] or not _DECIMAL.search(source)
-    if (
-        is_same
-        and sorted(digits[0]) == sorted(digits[1])
-        and not any(
-            scales_of(language).has_clear(text) or has_marks(text)
-            for text, language in zip(texts, languages, strict=True)
-        )
+    ours, theirs = map(_DIGITS.findall, texts)
+    if ours != theirs and _DECIMAL.search(source):
+        is_same = False  # 7.4 is not 4.7.
+    else:
+        is_same = sorted(ours) == sorted(theirs)
+    if is_same and not any(
+        scales_of(language).has_clear(text) or has_marks(text)
+        for text, language in zip(texts, languages, strict=True)
     ):
         return Unmatched([], [])
     pair = _Pair(texts, languages)

@@ -56,7 +56,7 @@ _GERMAN_HALF = re.compile("einhalb|anderthalb")
 _JOINTS = {"and", "et", "und", "a", "de", "y", "e", "en", *_HALVES}
 # Scales that are words only behind digits: "3 m", "5k".
 _LETTERS = {"m", "k", "md", "mn", "bn", "tn"}
-# French for new, German for attention, and Italian for you are, winds, and new.
+# Also French for "new", German for "attention", and Italian for "you are" and "winds".
 _AMBIGUOUS = {"neuf", "acht", "sei", "venti", "nove"}
 # How a number between the tens is made of these and one to nine.
 _COMPOUNDS = {"de": "{1}und{0}", "nl": "{1}en{0}", "es": "{0} y {1}", "pt": "{0} e {1}"}
@@ -147,7 +147,7 @@ def numbers_in_words(text: str, language: str) -> InWords:
             if is_half:
                 values.add(value + 0.5)
             if 0 < part < 100 and (value >= 10 or part % 10):
-                values.add(100 * part + value)  # of a year, as in "nineteen eighty"
+                values.add(100 * part + value)  # a year, as in "nineteen eighty"
                 # Two numbers, one after the other, as in "five, six".
                 end()
             part += value
@@ -195,6 +195,7 @@ def single_words(language: str) -> dict[str, int]:
 
 @functools.cache
 def _cardinals(code: str) -> frozenset[str]:
+    # In French, 80 alone has an "s".
     return frozenset(["quatre vingts", *itertools.chain(*_names(code)[2:])]) - _AMBIGUOUS
 
 
