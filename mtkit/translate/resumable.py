@@ -97,11 +97,13 @@ class ResumableOutput:
             with files.naming_file(path):
                 files.write_record(path, self._job)
         now, begun = self._job.settings, files.read_record(path, _Job, advice=_ADVICE).settings
-        for name in sorted({*now, *begun}):
-            if now.get(name) != begun.get(name):
+        # In this order, because another run has other checkpoints too.
+        for name in {**now, **begun}:
+            before, after = (_as_given(name, of.get(name)) for of in (begun, now))
+            if before != after:
                 raise MtkitError(
-                    f"{self.output}: was started with {name} {begun.get(name)}, not "
-                    f"{now.get(name)}; use the same again, or {_ADVICE}"
+                    f"{self.output}: was started {before}, now {after}; use the same again, or "
+                    f"{_ADVICE}"
                 )
 
     def _translate_and_join(self, windows: Windows, translate: Translate) -> None:
@@ -167,6 +169,13 @@ class ResumableOutput:
     def _write(self, path: Path, pieces: Iterable[bytes]) -> None:
         with files.naming_file(path):
             files.write_whole(path, pieces)
+
+
+def _as_given(name: str, value: str | None) -> str:
+    """A setting as its option is written: `without --json`, `with --nbest 4`."""
+    if value in (None, "False", "None", "none"):
+        return f"without {name}"
+    return f"with {name} {value.removeprefix('True')}".replace("  ", " ").strip()
 
 
 def _digest(content: bytes) -> str:

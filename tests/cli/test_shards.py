@@ -129,7 +129,7 @@ def test_another_part_is_not_mixed_in(place: Place, source: list[str]):
     assert outcome.status == 130
     assert len(list(parts.glob("0*"))) == 1
     error = place.refused(*source, "--shard=2/2", "--output=out")
-    assert "was started with --shard 1/2, not 2/2" in error
+    assert "was started with --shard 1/2, now with --shard 2/2" in error
     assert place.mtkit(*source, "--shard=1/2", "--output=out").status == 0
     assert (place.folder / "out").read_text().count("\n") == len(LINES) // 2
 

@@ -26,7 +26,7 @@ from mtkit.translate.doubts import IncompleteTranslations
 from mtkit.translate.resumable import ResumableOutput
 
 WINDOWS = [(1, ["one", "two"]), (3, ["", "a\u2028b"]), (5, ["three"])]
-HOW = {"run": "a", "decode.beam_size": "4"}
+HOW = {"run": "a", "checkpoint": "1", "--json": "False", "decode.beam_size": "4"}
 
 
 Windows = Iterable[tuple[int, list[str]]]
@@ -118,11 +118,16 @@ def test_a_start_that_did_nothing_leaves_nothing(tmp_path: Path):
 @pytest.mark.parametrize(
     ("how", "windows", "message"),
     [
-        (HOW | {"decode.beam_size": "5"}, WINDOWS, "started with decode.beam_size 4, not 5"),
+        (HOW | {"decode.beam_size": "5"}, WINDOWS,
+         "started with decode.beam_size 4, now with decode.beam_size 5"),
+        (HOW | {"run": "b", "checkpoint": "2"}, WINDOWS, "started with run a, now with run b"),
+        (HOW | {"--json": "True"}, WINDOWS, "started without --json, now with --json;"),
+        (HOW | {"--alignments": "True 5e"}, WINDOWS, "now with --alignments 5e;"),
+        (HOW | {"--glossary": "none", "--x": "1"}, WINDOWS, "without --x, now with --x 1;"),
         (HOW, [WINDOWS[0], (3, ["other"])], r"different input \(from line 3 on\)"),
         (HOW, WINDOWS[:1], "started with more input"),
     ],
-)
+)  # fmt: skip
 def test_something_else_is_never_mixed_in(how, windows, message, tmp_path):
     stop_at(5, tmp_path / "out")
     with pytest.raises(MtkitError, match=message):
