@@ -64,7 +64,11 @@ def with_languages_noted(pairs: Iterable[Pair], codes: tuple[str, str]) -> Itera
 
 
 def note_wrong_files(systems: Iterable[File], references: Sequence[File]) -> None:
-    """Warn of files, by name and lines, that are no translations as the references are."""
+    """Warn of files, by name and lines, that are blank or no translations as the references."""
+    systems = list(systems)
+    for name, lines in [*systems, *references]:
+        if lines and not any(map(str.strip, lines)):
+            log.warning("%s: all lines are blank", name)
     for name, lines in systems:
         for other, reference in references:
             if reason := _wrong_file(lines, reference):

@@ -185,9 +185,6 @@ def _score_files(
     _check(scores, text.tgt_lang)
     systems = [System(str(path), list(shared.lines_of(path, keeps_mark=True))) for path in paths]
     text.references.extend(list(shared.lines_of(path, keeps_mark=True)) for path in references)
-    for file, lines in [*systems, *zip(names, text.references, strict=True)]:
-        if lines and not any(map(str.strip, lines)):
-            log.warning("%s: all lines are blank", shared.name_of(Path(file)))
     for path, (_, lines) in zip(paths, systems, strict=True):
         for name, reference in zip(names, text.references, strict=True):
             refuse_unequal(shared.name_of(path), lines, name, reference)

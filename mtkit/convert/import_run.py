@@ -157,7 +157,10 @@ def import_model(
     # One is EOS, and one a tag.
     most = min(longest - EXTRA_CHECKED, MAX_CHECKED_LENGTH) - 2
     if most < SYNTHETIC_LENGTH:
-        raise MtkitError(f"{source}: has only {model.longest} positions (max_position_embeddings)")
+        raise MtkitError(
+            f"{source}: has only {model.longest} positions (max_position_embeddings); the check of "
+            f"an import needs {SYNTHETIC_LENGTH + EXTRA_CHECKED + 2}"
+        )
     with new_folder(out) as folder:
         run = Run.create(folder, config, vocabulary.vocabularies, manifest=manifest)
         run.save(0, weights=new_weights(model, vocabulary), optimizer=None, state={})

@@ -206,7 +206,10 @@ def read_transformers_folder(folder: Path) -> MarianSource:
     given = content | {key: value for key, value in generation.items() if value is not None}
     ids = {key: given[key] for key in ("eos_token_id", "decoder_start_token_id") if key in given}
     shape = given | content | ids
-    settings = parse_settings(shape, _M2M100Settings if is_m2m100 else _Settings, file)
+    kind_of_settings = _M2M100Settings if is_m2m100 else _Settings
+    others = [key for key, value in shape.items() if value != content.get(key)]
+    files = dict.fromkeys(others, folder / GENERATION)
+    settings = parse_settings(shape, kind_of_settings, file, files=files)
     config = _model_config(settings, file)
     words = read_json(folder / "tokenizer_config.json", required=False)
     # transformers reads it too, without limits.

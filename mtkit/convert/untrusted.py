@@ -7,6 +7,7 @@ refused is named in one line.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -93,8 +94,14 @@ def yaml_mapping(text: str, name: str) -> dict[str, Any]:
     return content
 
 
-def parse_settings(settings: dict[str, Any], kind: type[SettingsT], file: Path | str) -> SettingsT:
-    """The settings in a file; an MtkitError names the first key that is missing or impossible."""
+def parse_settings(
+    settings: dict[str, Any],
+    kind: type[SettingsT],
+    file: Path | str,
+    *,
+    files: Mapping[str, Path] = {},
+) -> SettingsT:
+    """The settings in a file, some in other `files`; an MtkitError names the first wrong key."""
     try:
         return kind.model_validate(settings)
     except ValidationError as error:
@@ -102,6 +109,7 @@ def parse_settings(settings: dict[str, Any], kind: type[SettingsT], file: Path |
         problem = explain(error)
         if first["type"] == "missing":
             problem = f"{first['loc'][0]} is missing"
+        file = files.get(str(first["loc"][0]), file)
         raise MtkitError(f"{file}: {problem}; such a model cannot be imported") from None
 
 

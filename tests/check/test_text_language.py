@@ -97,6 +97,11 @@ def test_lines_that_do_not_line_up_are_a_warning(caplog: pytest.LogCaptureFixtur
         assert bool(expected) == bool(caplog.text)
 
 
+def test_files_with_blank_lines_only_are_named(caplog):
+    note_wrong_files([("a", ["", " "]), ("b", ["x", ""])], [("c", [""]), ("d", [])])
+    assert caplog.messages == [f"{name}: all lines are blank" for name in "ac"]
+
+
 FILES = "are these the right files?"
 SAME, UNLIKE = f"a.de have the same lines: {FILES}", f"a.de look like English and German: {FILES}"
 SWAPPED = "look like en, not de; are the languages swapped?"

@@ -42,7 +42,9 @@ def test_a_text_that_is_not_a_language_code_is_refused(code: str, source: Path, 
 def test_a_model_with_too_few_positions_is_refused(source, tmp_path, monkeypatch):
     for count in (-1, 2, 3, 23):
         edit(source / "config.json", max_position_embeddings=count)
-        assert f"has only {count} positions (max_position_emb" in refused(source, tmp_path)
+        fault = refused(source, tmp_path)
+        assert f"has only {count} positions (max_position_embeddings)" in fault
+        assert fault.endswith(" needs 24")
     # A line of 12 subwords, EOS and a tag, and a translation that is 10 longer.
     edit(source / "config.json", max_position_embeddings=24)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # compares nothing
@@ -88,6 +90,12 @@ def test_a_setting_that_does_not_fit_is_named(changes, message, source, tmp_path
     if message != "encoder_attention_heads":
         assert message in found
     assert str(source) in found
+
+
+def test_a_setting_of_the_search_that_does_not_fit_is_named_with_its_file(source, tmp_path):
+    edit(source / "generation_config.json", decoder_start_token_id="x")
+    fault = refused(source, tmp_path)
+    assert f"{source / 'generation_config.json'}: decoder_start_token_id: expected" in fault
 
 
 @pytest.mark.parametrize(
