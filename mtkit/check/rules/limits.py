@@ -73,9 +73,11 @@ MAX_EXCHANGED = 12
 MAX_RANGE = 9
 # Characters before a number that say whether a dash is a minus: those of a long word.
 MAX_BEFORE = 40
+# Above it, a number in words is none of small units, as kilos instead of tonnes.
+MAX_SMALL_UNITS = 100_000
 # Words of a phrase such as "quatre vingt dix neuf": the longest of all.
 MAX_PHRASE = 4
-# German words whose values are kept in memory, and letters of a German number.
+# Words whose values are kept in memory, and letters of a number that is one word.
 MAX_KEPT_WORDS, MAX_WORD_LETTERS = 1 << 14, 100
 
 # What is learned from a corpus (facts.py)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import itertools
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from mtkit.base.text import base_language
 from mtkit.check.rules import limits
-from mtkit.check.rules.number_reading import Number, Reading, has_marks, numbers_of
+from mtkit.check.rules.number_reading import THOUSANDS, Number, Reading, has_marks, numbers_of
 from mtkit.check.rules.number_words import (
     InWords,
+    fractions_in_words,
     marks_of,
     numbers_in_words,
     phrase_values,
@@ -27,6 +29,19 @@ _RANGE_ENDS = re.compile(
     rf"(?:[-–—~～]|to|bis|till?|tot|à|au|al?|do|až|до|по|から|至|到)[{SPACES}]?(\d{{1,3}})(?!\d)"
 )
 _ROMAN = re.compile(r"\b(?=[IVX]{2})X{0,3}(?:I[XV]|V?I{0,3})(?<=[IVX]{2})(?=(?:er|ème|e)?\b)")
+# Languages that write 1,250 for one and a quarter alone; in Spanish it depends on the country.
+_HAS_DECIMAL_COMMA = re.compile(
+    "de|fr|it|pt|ca|gl|ro|nl|sv|da|nb|nn|no|fi|et|lv|lt|hu|pl|cs|sk|sl|hr|bs|sr|mk|bg|ru|uk|be|el|tr|id"
+)
+# Not in a list, as in "96, 99,105, 111".
+_COMMA = re.compile(r"(?<![\d.,])(?<!\d, )[1-9]\d{0,2},\d{3}(?![\d.]|, ?\d)")
+# A name with a Roman number.
+_NAMED = re.compile(r"\b([^\W\d_a-z]\w+) ([IVX]{1,4})\b(?!['’])")
+# Half an hour behind the full hour, and of some languages before the next one; not of languages
+# that write an hour as several words.
+_HALF_HOURS = {"en": (r"\bhalf past (\w+)", False), "de": (r"\bhalb (\w+)", True)}
+_HALF_HOURS |= {"es": (r"(\w+) y media\b", False), "it": (r"(\w+) e mezz[ao]\b", False)}
+_HALF_HOURS |= dict.fromkeys(("nl", "sv", "da", "nb"), (r"\bhal[fv] (\w+)", True))
 # Languages whose clocks have 24 hours, unless a word of `afternoon` is there.
 _HAS_24_HOURS = re.compile(
     "de|fr|es|it|pt|ca|gl|ro|nl|sv|da|nb|nn|fi|et|lv|lt|hu|pl|cs|sk|sl|hr|bs|sr|bg|ru|uk|tr|zh|ja|vi"
@@ -305,21 +320,88 @@ def changed_words(source: str, translation: str, *, src_lang: str, tgt_lang: str
         return Unmatched([], [])
     src = _missing(src_words, translation, numbers_of(translation, lang=tgt_lang), tgt_words)
     tgt = _missing(tgt_words, source, numbers_of(source, lang=src_lang), src_words)
+    # Two tonnes are two thousand kilos.
+    values = itertools.product(*([float(*n.readings) for n in side] for side in (src, tgt)))
+    if any(
+        max(pair) in (100 * min(pair), 1000 * min(pair)) and max(pair) < limits.MAX_SMALL_UNITS
+        for pair in values
+    ):
+        return Unmatched([], [])
     return Unmatched(src, tgt) if src and tgt else Unmatched([], [])
 
 
 def changed_roman(source: str, translation: str) -> Unmatched:
     """The Roman numbers of both sides, such as XIV, that the other side has not; both, or none."""
-    sides = [
-        [Number(m[0], m.start(), frozenset([roman(m[0])])) for m in _ROMAN.finditer(text)]
-        for text in (source, translation)
-    ]
+    texts = (source, translation)
+    sides = [[*map(_roman_number, _ROMAN.finditer(text))] for text in texts]
+    for this, other in ((0, 1), (1, 0)):
+        # "I" is also a word: it counts behind a name that has another number on the other side.
+        if sides[other] and not sides[this]:
+            names = [match[1] for match in _NAMED.finditer(texts[other]) if match[2] != "I"]
+            sides[this] = [
+                _roman_number(match, 2)
+                for match in _NAMED.finditer(texts[this])
+                if match[2] == "I" and any(_may_be_equal(match[1], name) for name in names)
+            ]
     values = [{value for n in side for value in n.readings} for side in sides]
     src, tgt = (
         [number for number in side if number.readings.isdisjoint(others)]
         for side, others in zip(sides, reversed(values), strict=True)
     )
     return Unmatched(src, tgt) if src and tgt else Unmatched([], [])
+
+
+def _roman_number(match: re.Match[str], group: int = 0) -> Number:
+    return Number(match[group], match.start(group), frozenset([roman(match[group])]))
+
+
+def _may_be_equal(name: str, other: str) -> bool:
+    """Whether two words may be the same name: they begin alike, or are in two scripts."""
+    return name[0] == other[0] or name.isascii() != other.isascii()
+
+
+def changed_fraction(source: str, translation: str) -> tuple[str, str] | None:
+    """The words of a fraction of each side, such as half and a third, if they are two."""
+    src = fractions_in_words(source)
+    return _changed_value(src, fractions_in_words(translation)) if src else None
+
+
+def changed_half_hour(
+    source: str, translation: str, *, src_lang: str, tgt_lang: str
+) -> tuple[str, str] | None:
+    """The half hours of each side, such as "half past two" and "halb zwei", if they are two."""
+    src = _half_hours(source, src_lang)
+    return _changed_value(src, _half_hours(translation, tgt_lang)) if src else None
+
+
+def _changed_value(src: Mapping[Any, str], tgt: Mapping[Any, str]) -> tuple[str, str] | None:
+    """The words of both sides, if each has one value and they differ; several are not compared."""
+    if len(src) != 1 or len(tgt) != 1 or src.keys() == tgt.keys():
+        return None
+    return next(iter(src.values())), next(iter(tgt.values()))
+
+
+def _half_hours(text: str, language: str) -> dict[float, str]:
+    """The hours before the half hours of a text, of a clock with 12 hours, with their words."""
+    code = base_language(language)
+    pattern, is_before = _HALF_HOURS.get(code, ("(?!)", False))
+    return {
+        (value - is_before) % 12: match[0]
+        for match in re.finditer(pattern, text, re.IGNORECASE)
+        for value in numbers_in_words(match[1], code).values
+    }
+
+
+def copied_thousands(source: str, translation: str, *, src_lang: str, tgt_lang: str) -> list[str]:
+    """Numbers such as 1,250 that both sides write alike, though to one of them it is a decimal."""
+    has_decimal_comma = [
+        _HAS_DECIMAL_COMMA.fullmatch(base_language(x)) for x in (src_lang, tgt_lang)
+    ]
+    has_thousands = [THOUSANDS.get(base_language(x)) == "," for x in (src_lang, tgt_lang)]
+    if has_decimal_comma[0] if has_thousands[1] else has_decimal_comma[1] and has_thousands[0]:
+        theirs = set(_COMMA.findall(translation))
+        return [number for number in _COMMA.findall(source) if number in theirs]
+    return []
 
 
 def _has_point(number: Number) -> bool:

@@ -20,7 +20,7 @@ Reading = float | str
 
 _DIGITS, _NO_DIGIT = re.compile(r"\d+"), re.compile(r"\D")
 # The mark between thousands, of languages whose decimal mark is another one.
-_THOUSANDS = {"en": ",", "de": ".", "zh": ",", "ja": ",", "ko": ",", "th": ","}
+THOUSANDS = {"en": ",", "de": ".", "zh": ",", "ja": ",", "ko": ",", "th": ","}
 # The Arabic marks of decimals and thousands.
 _ARABIC_MARKS = str.maketrans("٫٬", ".,")
 # Those of full width, and the colon of a Chinese time.
@@ -144,7 +144,7 @@ class _Reader:
         self, text: str, start: int, digits: str, *, language: str, is_exact: bool
     ) -> None:
         self.text, self.start, self.digits = text, start, digits
-        self.thousands, self.is_exact = _THOUSANDS.get(language, ""), is_exact
+        self.thousands, self.is_exact = THOUSANDS.get(language, ""), is_exact
         self.scales = scales_of(language)
         self.digits_end = self.end = start + len(digits)
         self.readings: set[Reading] = set()

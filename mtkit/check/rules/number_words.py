@@ -1,11 +1,12 @@
-"""Numbers in words of seven languages: one to 99, and what they are multiplied by.
+"""Numbers in words of 15 languages: one to 99, and what they are multiplied by.
 
 This is for a number in digits that the other side may have in words: "50" and "cinquantième". So a
 word may have several values, and a value too many does no harm.
 
 The words are in `number_words.tsv`, in rows of a kind, the value and its words. The kinds are
 
-    en, de, …    words for one number; in the rows `0-19` and `tens` those that others are made of
+    en, de, …    words that may be this number; a `*` is any ending. Behind `0-99` stand the names
+                 of all numbers, as num2words writes them, and behind `=5` all forms of a name
     month        names of a month, in English, German and French
     afternoon    words of the hours after noon, of any language; `_` is a space
     morning, evening    words behind an hour, and in the second row those before one
@@ -13,6 +14,8 @@ The words are in `number_words.tsv`, in rows of a kind, the value and its words.
     less            words that may say that a number is negative
     lost            words of a defeat, whose score some languages give from the other side
     also            phrases of any language that are these numbers too: half is 50 % or 30 minutes
+    counter         what stands behind a number in Chinese characters, but not inside of a word
+    fraction        phrases of any language for one fraction, those with others in them first
 """
 
 from __future__ import annotations
@@ -47,34 +50,48 @@ def marks_of(kind: str, row: int = 0, most: int = 4) -> str:
     """
     patterns = (re.escape(word).replace("_", " ") for word in _WORDS[kind][row][1])
     is_short = re.compile(rf".{{1,{most}}} ?$|\d").match
-    return "|".join(rf"\b{x}" if is_short(x) and x < "\u0e00" else x for x in patterns)
+    return "|".join(
+        rf"(?<!\d){x}" if x[0].isdigit() else rf"\b{x}" if is_short(x) and x < "\u0e00" else x
+        for x in patterns
+    )
 
 
 _HALVES = {"half", "halb", "halbe", "halben", "halbes", "einhalb", "demi", "demie", "eineinhalb"}
+_HALVES |= {"полтора", "полторы", "пол", "pół", "półtora", "półtorej", "wpół", "साढ़े", "आधा", "आधी"}
 _GERMAN_HALF = re.compile("einhalb|anderthalb")
 # Words that may stand inside of a number.
-_JOINTS = {"and", "et", "und", "a", "de", "y", "e", "en", *_HALVES}
+_JOINTS = {"and", "et", "und", "a", "de", "y", "e", "en", "og", "och", *_HALVES}
 # Scales that are words only behind digits: "3 m", "5k".
 _LETTERS = {"m", "k", "md", "mn", "bn", "tn"}
-# Also French for "new", German for "attention", and Italian for "you are" and "winds".
-_AMBIGUOUS = {"neuf", "acht", "sei", "venti", "nove"}
-# How a number between the tens is made of these and one to nine.
-_COMPOUNDS = {"de": "{1}und{0}", "nl": "{1}en{0}", "es": "{0} y {1}", "pt": "{0} e {1}"}
-_COMPOUNDS |= {"it": "{0}{1}", "en": "{0} {1}"}
+# Also "new" in French, "attention" in German, "you are" and "winds" in Italian, "give" in Hindi,
+# and "sex" in Swedish.
+_AMBIGUOUS = {"neuf", "acht", "sei", "venti", "दो", "sex"}
+# The hundred, the thousand and the joint of languages that write a number as one word.
+_ONE_WORD = {"de": ("hundert", "tausend", "und"), "nl": ("honderd", "duizend", "en")}
+_ONE_WORD |= {"it": ("cento", "mila mille", ""), "sv": ("hundra", "tusen", "")}
+_ONE_WORD |= {"da": ("hundrede", "tusinde", "og"), "nb": ("hundre", "tusen", "og")}
 
 _ENGLISH_ORDINALS = {"one": "first", "two": "second", "three": "third", "five": "fifth"}
 _ENGLISH_ORDINALS |= {"eight": "eighth", "nine": "ninth", "twelve": "twelfth"}
 
-_WORD = re.compile(r"[^\W\d_]+")
+# With the vowel signs of Devanagari.
+_WORD = re.compile(r"(?:[^\W\d_]|[\u0900-\u0903\u093a-\u094f\u0955-\u0957])+")
 # All of these phrases begin a word: no "Viertel" in "Stadtviertel".
 _ALSO = [
     (set(map(float, values.split(","))), re.compile(marks_of("also", row, 99), re.IGNORECASE))
     for row, (values, _) in enumerate(_WORDS["also"])
 ]
 _ROMAN = re.compile(r"\b[IVXLCDM]+(?=(?:e|er|re|ème|ère|ième)?\b)")
+_HAN_LANGUAGES = ("zh", "yue", "ja")
 # Not the scale of digits, as in 5万.
 _HAN_SIGNS = "〇零一二三四五六七八九十百千万萬億亿兆两兩"
 _HAN = re.compile(rf"(?<![\d{_HAN_SIGNS}])[{_HAN_SIGNS}]+")
+# Not several tens (几十个), nor three or four (三四个, 三、四个).
+_COUNTED_HAN = re.compile(
+    rf"(?<![\d几幾数數、・{_HAN_SIGNS}])(?:(?=[二三四五六七八九两兩十]|一[{_HAN_SIGNS}])"
+    rf"(?![{_HAN_SIGNS}]*?[一二三四五六七八九两兩]{{2}})[{_HAN_SIGNS}]+|[一二三四五六七八九]{{4}})"
+    rf"(?={marks_of('counter')})"
+)
 _ROMAN_DIGITS = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100, "D": 500, "M": 1000}
 
 
@@ -96,16 +113,16 @@ class InWords:
 def numbers_in_words(text: str, language: str) -> InWords:
     """The numbers in words of a text; of languages that are not known, the Roman numbers.
 
-    Of Chinese and Japanese these are values only, as their signs are in many other words.
+    Those of Chinese and Japanese are certain before a word that counts, as in 四人.
     """
     code = base_language(language)
     values: set[float] = {roman(match[0]) for match in _ROMAN.finditer(text)}
-    if code in ("zh", "yue", "ja"):
+    if code in _HAN_LANGUAGES:
         values.update(_of_han(match[0]) for match in _HAN.finditer(text))
-    certain: list[tuple[float, str]] = []
+    certain = [(_of_han(signs), signs) for signs in _counted_han(text, code)]
     known = _known(code)
     words = _WORD.findall(text.lower()) if known else []
-    begins, factors = _begins(code), scales_of(code).factors
+    begins, scales_of_words = _begins(code), scales_of(code)
     is_half = any(word in _HALVES or _GERMAN_HALF.search(word) for word in words)
     total = part = 0.0
     run: list[str] = []
@@ -127,9 +144,9 @@ def numbers_in_words(text: str, language: str) -> InWords:
             if (value := known.get(phrase := " ".join(words[at : at + size]))) is not None:
                 break
         else:
-            size, value = 1, _german(phrase) if code == "de" else None
-        if size == 1 and phrase in factors and phrase not in _LETTERS:
-            scales = factors[phrase]
+            size, value = 1, _part(phrase, code)
+        scales = scales_of_words.of_word(phrase) if size == 1 and phrase not in _LETTERS else ()
+        if scales:
             # In floats, where a product that is too large becomes infinite instead of an error.
             values.update((part or 1.0) * scale for scale in scales)
             if is_half:
@@ -146,13 +163,13 @@ def numbers_in_words(text: str, language: str) -> InWords:
             values.add(value)
             if is_half:
                 values.add(value + 0.5)
-            if 0 < part < 100 and (value >= 10 or part % 10):
+            if part and value >= (1 if part % 10 else 10 if part % 100 else 100):
                 values.add(100 * part + value)  # a year, as in "nineteen eighty"
                 # Two numbers, one after the other, as in "five, six".
                 end()
             part += value
             run.append(phrase)
-            is_certain &= phrase in _cardinals(code)
+            is_certain &= phrase in _cardinals(code) or _is_one_word(phrase, code)
         elif phrase not in _JOINTS:
             end()
         at += size
@@ -175,6 +192,34 @@ def phrase_values(text: str, other_text: str, wanted: Collection[object]) -> set
     return values
 
 
+def has_number_words(text: str, words: Collection[str], language: str) -> bool:
+    """Whether a text, or its words in lower case, may have certain numbers in words."""
+    code = base_language(language)
+    return (
+        not single_words(code).keys().isdisjoint(words)
+        or bool(_counted_han(text, code))
+        or (code in _ONE_WORD and any(_is_one_word(word, code) for word in words))
+    )
+
+
+def _counted_han(text: str, code: str) -> list[str]:
+    return _COUNTED_HAN.findall(text) if code in _HAN_LANGUAGES else []
+
+
+def fractions_in_words(text: str) -> dict[str, str]:
+    """The fractions of a text that are in words or Chinese characters, such as 1/3, with these."""
+    return {
+        _WORDS["fraction"][(match.lastindex or 0) - 1][0]: match[0]
+        for match in _fractions().finditer(text)
+    }
+
+
+@functools.cache
+def _fractions() -> re.Pattern[str]:
+    rows = (f"({marks_of('fraction', row, 99)})" for row in range(len(_WORDS["fraction"])))
+    return re.compile("|".join(rows), re.IGNORECASE)
+
+
 @functools.cache
 def _begins(code: str) -> frozenset[str]:
     return frozenset(phrase.partition(" ")[0] for phrase in _known(code))
@@ -184,11 +229,10 @@ def _begins(code: str) -> frozenset[str]:
 def single_words(language: str) -> dict[str, int]:
     """The numbers from 2 to 99 that are one word, and nothing but numbers, with their values."""
     code = base_language(language)
-    names = _names(code) if code in _FORMS else []
     return {
         name: value
-        for value, of_value in enumerate(names)
-        for name in of_value
+        for value, names in _names(code).items()
+        for name in names
         if value > 1 and " " not in name and name not in _AMBIGUOUS
     }
 
@@ -196,60 +240,35 @@ def single_words(language: str) -> dict[str, int]:
 @functools.cache
 def _cardinals(code: str) -> frozenset[str]:
     # In French, 80 alone has an "s".
-    return frozenset(["quatre vingts", *itertools.chain(*_names(code)[2:])]) - _AMBIGUOUS
+    names = itertools.chain(*(names for value, names in _names(code).items() if value > 1))
+    return frozenset(["quatre vingts", *names]) - _AMBIGUOUS
 
 
 @functools.cache
 def _known(code: str) -> dict[str, int]:
     """The values of phrases, without hyphens; empty for a language that is not known."""
-    if code not in _FORMS:
+    if not _names(code):
         return {}
     rows = [row for row in (*_WORDS[code], *_WORDS["month"]) if row[0].isdecimal()]
-    known = {word: int(value) for value, words in rows for word in words}
-    for value, names in enumerate(_names(code)):
+    known = {word: int(value) for value, words in rows for word in words if word[-1] != "*"}
+    for value, names in _names(code).items():
         for name in names:
             known[name] = value
-            for form in _FORMS[code](name, value):
+            for form in _FORMS[code](name, value) if code in _FORMS else ():
                 known.setdefault(form, value)
     return known
 
 
 @functools.cache
-def _names(code: str) -> list[list[str]]:
-    """The ways to say each number from 0 to 99, without hyphens."""
-    rows = dict(_WORDS[code])
-    first, bases = ([name.replace("_", " ") for name in rows[key]] for key in ("0-19", "tens"))
-    if code != "fr":
-        compound = _COMPOUNDS[code].format
-        units = [first[1].removesuffix("s") if code == "de" else first[1], *first[2:10]]
-        tens = [[ten, *(compound(ten, unit) for unit in units)] for ten in bases]
-        return [[_spelled(name, code)] for name in itertools.chain(first, *tens)]
-    names = [[name] for name in first]
-    for value in range(20, 100):
-        ten, unit = divmod(value, 10)
-        # Seventy is "soixante-dix" or "septante".
-        parts = [(bases[ten - 2], unit)] + [(bases[ten - 3], 10 + unit)] * (ten in (7, 9))
-        names.append(
-            [
-                f"{base}{joint}{first[rest]}" if rest else base
-                for base, rest in parts
-                for joint in (" ", " et ")
-            ]
-        )
-    return names
-
-
-def _spelled(name: str, code: str) -> str:
-    """A compound as it is written: `ventuno`, `tweeëntwintig`, `veintidós`."""
-    if code == "it":
-        return re.sub("[ai](?=uno|otto$)", "", re.sub("(?<=.)tre$", "tré", name))
-    if code == "nl":
-        return re.sub("(?<=twee|drie)en", "ën", name)
-    if code == "es" and name.startswith("veinte "):
-        last = name[9:]
-        accents = {"dos": "dós", "tres": "trés", "seis": "séis"}
-        return f"veinti{accents.get(last, last)}"
-    return name
+def _names(code: str) -> dict[int, list[str]]:
+    """The ways to say each number, without hyphens: 0 to 99, and hundreds of some languages."""
+    names: dict[int, list[str]] = {}
+    for key, words in _WORDS.get(code, ()):
+        if key == "0-99":
+            names |= {value: ways.split("|") for value, ways in enumerate(words)}
+        elif key.startswith("="):
+            names[int(key[1:])] = words
+    return {value: [way.replace("_", " ") for way in ways] for value, ways in names.items()}
 
 
 def _english_forms(name: str, _value: int) -> Iterator[str]:
@@ -279,45 +298,62 @@ def _dutch_forms(name: str, _value: int) -> Iterator[str]:
     yield from (f"{name}{ending}" for ending in ("de", "ste", "en"))
 
 
-def _no_forms(_name: str, _value: int) -> Iterator[str]:
-    return iter(())
-
-
 # What else is made from the words of a number: ordinals, plurals, cases.
 _FORMS: dict[str, Callable[[str, int], Iterator[str]]] = {
     "en": _english_forms,
     "de": _german_forms,
     "fr": _french_forms,
-    "es": _no_forms,
-    "pt": _no_forms,
     "it": _italian_forms,
     "nl": _dutch_forms,
 }
 
 
 @functools.cache
-def _german_prefix() -> re.Pattern[str]:
-    names = sorted(itertools.chain(*_names("de")[2:]), key=len, reverse=True)
-    return re.compile("|".join(names))
+def _prefixes(code: str) -> tuple[re.Pattern[str], dict[str, int]]:
+    """What words of a number begin with, longest first, and the values: `fünf` of fünfjährig."""
+    stems = {
+        word[:-1]: int(value)
+        for value, words in _WORDS.get(code, ())
+        for word in words
+        if word[-1] == "*"
+    }
+    if code == "de":
+        stems |= single_words(code) | {"acht": 8}
+    return re.compile("|".join(sorted(stems, key=len, reverse=True)) or "(?!)"), stems
 
 
 @functools.lru_cache(limits.MAX_KEPT_WORDS)
-def _german(word: str) -> int | None:
-    """The value of a German compound: `dreihundertzwanzig`, `fünfjährig`; None if it has none."""
+def _part(word: str, code: str) -> int | None:
+    """The value of a word by its parts: `dreihundertzwanzig`, `fünfjährig`; None if it has none."""
     if len(word) > limits.MAX_WORD_LETTERS:
         return None
-    known = _known("de")
-    for name, scale in (("tausend", 1000), ("hundert", 100)):
-        left, separator, right = word.partition(name)
-        if separator:
-            value = known.get(left) if left else 1
-            if value is None:
-                value = _german(left)
-            if value is not None:
-                rest = known.get(right.removeprefix("und"))
-                return value * scale + (_german(right) or 0 if rest is None else rest)
-    match = _german_prefix().match(word)
-    return None if match is None else known[match[0]]
+    known = _known(code)
+    if code in _ONE_WORD:
+        hundred, thousand, joint = _ONE_WORD[code]
+        for name, scale in (*((x, 1000) for x in thousand.split()), (hundred, 100)):
+            left, separator, right = word.partition(name)
+            if separator and (value := known.get(left, _part(left, code)) if left else 1):
+                # In "centottanta", two of the same letters are one.
+                parts = (right, right.removeprefix(joint), f"{name[-1]}{right}")
+                rests = [known[part] for part in parts if part in known]
+                return value * scale + (rests[0] if rests else _part(right, code) or 0)
+    pattern, stems = _prefixes(code)
+    match = pattern.match(word)
+    return None if match is None else stems[match[0]]
+
+
+@functools.cache
+def _one_word(code: str) -> re.Pattern[str]:
+    if code not in _ONE_WORD:
+        return re.compile("(?!)")
+    hundred, thousand, joint = _ONE_WORD[code]
+    names = sorted((*single_words(code), *f"{hundred} {thousand}".split()), key=len, reverse=True)
+    return re.compile(f"(?:{'|'.join(names)}|{joint}(?!$))+")
+
+
+def _is_one_word(word: str, code: str) -> bool:
+    """Whether a word is made of names of numbers alone."""
+    return _one_word(code).fullmatch(word) is not None
 
 
 def _of_han(signs: str) -> float:

@@ -22,13 +22,16 @@ from mtkit.check.rules.language import other_east_asian, other_language
 from mtkit.check.rules.marks import Text
 from mtkit.check.rules.number_matching import (
     Unmatched,
+    changed_fraction,
+    changed_half_hour,
     changed_roman,
     changed_words,
+    copied_thousands,
     may_be_converted,
     unmatched,
 )
 from mtkit.check.rules.number_reading import Number, has_digit
-from mtkit.check.rules.number_words import single_words
+from mtkit.check.rules.number_words import has_number_words
 
 # All other characters are Latin letters, or none; so most texts need not be looked at closely.
 _NOT_LATIN = re.compile(r"[^\0-\u024f\u1e00-\u1eff\u2000-\u206f\u20a0-\u20cf]")
@@ -58,15 +61,19 @@ def findings(src: Text, tgt: Text, facts: PairFacts, *, knows_words: bool = Fals
     result += _damage(src, tgt)
     result += _labels(src, tgt, facts) if facts.labels else ()
     is_in_digits = has_digit(src.plain) or has_digit(tgt.plain)
-    if is_in_digits or not single_words(src.language).keys().isdisjoint(src.words):
+    if is_in_digits or has_number_words(src.plain, src.words, src.language):
         of_numbers = _numbers(src, tgt, facts) if is_in_digits else _number_words(src, tgt)
         result += of_numbers
+        for number in copied_thousands(src.plain, tgt.plain, **_languages(src, tgt))[:1]:
+            reason = f"{number} is a decimal in one language and thousands in the other"
+            result.append(Finding("numbers", reason, 0.6))
         for ours, theirs in damage.other_units(src, tgt):
             result.append(Finding("units", f"missing: {ours}; added: {theirs}", 0.8))
         if "order" not in facts.loose and not result and (both := damage.exchanged(src, tgt)):
             result.append(Finding("numbers", f"{both[0]} and {both[1]} are exchanged", 0.7))
     if (rest := changed_roman(src.plain, tgt.plain)).src:
         result.append(Finding("numbers", _changed(rest), 0.7))
+    result += _halves_and_thirds(src, tgt)
     if (src.plain, tgt.plain) != (src.raw, tgt.raw):
         result += _copied_parts(src.raw, tgt.raw)
     sigmas = facts.sigmas(len(src.raw), len(tgt.raw))
@@ -301,8 +308,12 @@ def _labels(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
 # Numbers, placeholders, markup, addresses
 
 
+def _languages(src: Text, tgt: Text) -> dict[str, str]:
+    return {"src_lang": src.language, "tgt_lang": tgt.language}
+
+
 def _numbers(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
-    rest = unmatched(src.plain, tgt.plain, src_lang=src.language, tgt_lang=tgt.language)
+    rest = unmatched(src.plain, tgt.plain, **_languages(src, tgt))
     is_changed = bool(rest.src and rest.tgt)
     is_kept = facts.is_strict_about_numbers or (
         facts.keeps_large_numbers and rest.is_large and not may_be_converted(src.plain, tgt.plain)
@@ -314,10 +325,18 @@ def _numbers(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
 
 
 def _number_words(src: Text, tgt: Text) -> Iterator[Finding]:
-    if not single_words(tgt.language).keys().isdisjoint(tgt.words):
-        rest = changed_words(src.plain, tgt.plain, src_lang=src.language, tgt_lang=tgt.language)
+    if has_number_words(tgt.plain, tgt.words, tgt.language):
+        rest = changed_words(src.plain, tgt.plain, **_languages(src, tgt))
         if rest.src:
             yield Finding("numbers", _changed(rest), 0.7)
+
+
+def _halves_and_thirds(src: Text, tgt: Text) -> Iterator[Finding]:
+    texts = (src.plain, tgt.plain)
+    for changed in (changed_fraction(*texts), changed_half_hour(*texts, **_languages(src, tgt))):
+        if changed:
+            missing, added = changed
+            yield Finding("numbers", _difference([missing], [added]), 0.7)
 
 
 def _changed(rest: Unmatched) -> str:

@@ -50,6 +50,11 @@ class Scales:
             word = next((stem for stem in stems if stem in self.factors), "")
         return word, match.end() if word else place
 
+    def of_word(self, word: str) -> tuple[int, ...]:
+        """The factors of a word; empty if it is no scale."""
+        stem, end = self.at(f" {word}", 0)
+        return self.factors[stem] if end == len(word) + 1 else ()
+
     def has_clear(self, text: str) -> bool:
         """Whether a number of a text surely has a scale."""
         return self._clear_pattern.search(text) is not None
