@@ -80,6 +80,9 @@ def damage_reported(name: Path | str) -> Iterator[None]:
         yield
     except _DAMAGE as error:
         reason = getattr(error, "strerror", None) or _other_content(Path(name)) or str(error)
+        # Python says "Not a gzipped file" of what follows the end of one, too.
+        if reason.startswith("Not a gzipped file"):
+            reason = "something follows the end of its gzip data; gzip -dc prints what is before it"
         raise MtkitError(f"{name}: cannot be read: {reason}") from error
 
 
