@@ -208,16 +208,20 @@ def _counted_han(text: str, code: str) -> list[str]:
 
 def fractions_in_words(text: str) -> dict[str, str]:
     """The fractions of a text that are in words or Chinese characters, such as 1/3, with these."""
-    return {
-        _WORDS["fraction"][(match.lastindex or 0) - 1][0]: match[0]
-        for match in _fractions().finditer(text)
-    }
+    pattern, fractions = _fractions()
+    return {fractions[phrase]: phrase for phrase in pattern.findall(text.lower())}
 
 
 @functools.cache
-def _fractions() -> re.Pattern[str]:
-    rows = (f"({marks_of('fraction', row, 99)})" for row in range(len(_WORDS["fraction"])))
-    return re.compile("|".join(rows), re.IGNORECASE)
+def _fractions() -> tuple[re.Pattern[str], dict[str, str]]:
+    """A pattern of the phrases, the longest first, and the fraction of each."""
+    fractions = {
+        phrase.replace("_", " "): value for value, words in _WORDS["fraction"] for phrase in words
+    }
+    phrases = sorted(fractions, key=len, reverse=True)
+    spaced = "|".join(phrase for phrase in phrases if phrase[0].isalpha() and phrase < "\u3000")
+    unspaced = "|".join(phrase for phrase in phrases if phrase not in spaced.split("|"))
+    return re.compile(rf"\b(?:{spaced})|(?<!\d)(?:{unspaced})"), fractions
 
 
 @functools.cache
