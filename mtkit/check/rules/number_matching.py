@@ -67,6 +67,7 @@ _LATE = re.compile(
     rf"(?:[.:]\d\d(?![.:]?\d)|[{SPACES}]?(?:h(?![^\W\d])|heures?|Uhr|uur|[时時点點시]))"
 )
 _MAY_BE_NEGATIVE = re.compile("|".join(map(marks_of, ("minus", "below", "less"))), re.IGNORECASE)
+_FLOOR = re.compile(marks_of("floor"), re.IGNORECASE)
 _AFTERNOON = re.compile(marks_of("afternoon"), re.IGNORECASE)
 _IMPERIAL_WORD = re.compile(
     r"\b(?:feet|inch|inches|yards?|miles?|pounds?|ounces?|gallons?|acres?|cups?)\b", re.IGNORECASE
@@ -316,7 +317,8 @@ def changed_words(source: str, translation: str, *, src_lang: str, tgt_lang: str
     src_words = numbers_in_words(source, src_lang)
     tgt_words = numbers_in_words(translation, tgt_lang)
     is_sure = all(words.certain and not words.has_half for words in (src_words, tgt_words))
-    if not is_sure or may_be_converted(source, translation):
+    is_counted_otherwise = any(map(_FLOOR.search, (source, translation)))
+    if not is_sure or is_counted_otherwise or may_be_converted(source, translation):
         return Unmatched([], [])
     src = _missing(src_words, translation, numbers_of(translation, lang=tgt_lang), tgt_words)
     tgt = _missing(tgt_words, source, numbers_of(source, lang=src_lang), src_words)

@@ -6,7 +6,8 @@ word may have several values, and a value too many does no harm.
 The words are in `number_words.tsv`, in rows of a kind, the value and its words. The kinds are
 
     en, de, …    words that may be this number; a `*` is any ending. Behind `0-99` stand the names
-                 of all numbers, as num2words writes them, and behind `=5` all forms of a name
+                 of all numbers, as num2words writes them, behind `=5` all forms of a name, and
+                 behind `3.` the ordinals from the third on that have no other meaning
     month        names of a month, in English, German and French
     afternoon    words of the hours after noon, of any language; `_` is a space
     morning, evening    words behind an hour, and in the second row those before one
@@ -15,6 +16,7 @@ The words are in `number_words.tsv`, in rows of a kind, the value and its words.
     lost            words of a defeat, whose score some languages give from the other side
     also            phrases of any language that are these numbers too: half is 50 % or 30 minutes
     counter         what stands behind a number in Chinese characters, but not inside of a word
+    floor           words of floors and years of life, which languages count from 0 or from 1
     fraction        phrases of any language for one fraction, those with others in them first
 """
 
@@ -58,9 +60,10 @@ def marks_of(kind: str, row: int = 0, most: int = 4) -> str:
 
 _HALVES = {"half", "halb", "halbe", "halben", "halbes", "einhalb", "demi", "demie", "eineinhalb"}
 _HALVES |= {"полтора", "полторы", "пол", "pół", "półtora", "półtorej", "wpół", "साढ़े", "आधा", "आधी"}
+_HALVES |= {"media", "medio", "mezza", "mezzo", "meia", "meio", "anderhalf", "anderhalve"}
 _GERMAN_HALF = re.compile("einhalb|anderthalb")
 # Words that may stand inside of a number.
-_JOINTS = {"and", "et", "und", "a", "de", "y", "e", "en", "og", "och", *_HALVES}
+_JOINTS = {"and", "et", "und", "a", "de", "y", "e", "en", "og", "och", "i", "и", *_HALVES}
 # Scales that are words only behind digits: "3 m", "5k".
 _LETTERS = {"m", "k", "md", "mn", "bn", "tn"}
 # Also "new" in French, "attention" in German, "you are" and "winds" in Italian, "give" in Hindi,
@@ -150,7 +153,7 @@ def numbers_in_words(text: str, language: str) -> InWords:
             # In floats, where a product that is too large becomes infinite instead of an error.
             values.update((part or 1.0) * scale for scale in scales)
             if is_half:
-                values.update((whole + 0.5) * scale for whole in (0, part) for scale in scales)
+                values.update((whole + 0.5) * scale for whole in (0, 1, part) for scale in scales)
             if scales[0] == 100:
                 part = (part or 1.0) * 100
             elif total and not part:
@@ -272,6 +275,10 @@ def _names(code: str) -> dict[int, list[str]]:
             names |= {value: ways.split("|") for value, ways in enumerate(words)}
         elif key.startswith("="):
             names[int(key[1:])] = words
+        elif key == "3.":
+            for value, ways in enumerate(words, 3):
+                names[value] = [*names[value], *ways.strip("-").split("|")]
+    names = {value: [way for way in ways if way] for value, ways in names.items()}
     return {value: [way.replace("_", " ") for way in ways] for value, ways in names.items()}
 
 
