@@ -295,6 +295,38 @@ def test_a_wrong_translation_has_its_finding_and_a_right_one_that_looks_like_it_
     assert bool(kinds(source, translation) & set(names.split())) == is_wrong
 
 
+# What other languages and scripts have.
+OTHER_LANGUAGES = [
+    ("loop", "en", "hi", "He goes to school.", "वह स्कूल जाता है स्कूल जाता है।", True),
+    ("loop", "en", "hi", "He went home.", "वह घर गया। वह घर गया। फिर सोया।", True),
+    ("loop", "en", "bn", "He goes to school.", "সে স্কুলে যায় স্কুলে যায়।", True),
+    ("loop", "en", "ta", "He goes to school.", "அவன் பள்ளிக்கு செல்கிறான் பள்ளிக்கு செல்கிறான்.", True),
+    ("loop", "en", "hi", "He sells different things.", "वह अलग अलग चीज़ें बेचता है।", False),
+    ("loop", "en", "hi", "Uncle is at home.", "काका की काकी की बात।", False),
+    ("loop", "en", "ta", "Slowly I come.", "மெல்ல மெல்ல நான் வருகிறேன்.", False),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "src_lang", "tgt_lang", "source", "translation", "is_wrong"), OTHER_LANGUAGES
+)
+def test_rules_hold_in_other_languages(kind, src_lang, tgt_lang, source, translation, is_wrong):
+    assert (kind in kinds(source, translation, src_lang, tgt_lang)) == is_wrong
+
+
+@pytest.mark.parametrize(
+    ("text", "is_other"),
+    [
+        ("तो आज सकाळी शाळेत गेला आणि मग तो घरी परत आला.", True),
+        ("वह आज सुबह स्कूल गया और फिर घर लौट आया।", False),
+    ],
+)
+def test_the_letters_of_words_with_vowel_signs_are_enough_to_tell_a_language(text, is_other):
+    facts = PairFacts.learn([], src_lang="en", tgt_lang="hi")
+    texts = facts.texts("He went to school this morning and came home.", text)
+    assert [side for side, _, _ in rules.in_other_languages(*texts, facts)] == ["target"] * is_other
+
+
 def test_a_large_number_that_is_missing_is_found_where_most_pairs_keep_them():
     kept = [
         (f"We saw {n} of {n + 2} birds.", f"Wir sahen {n} von {n + 2} Vögeln.") for n in range(485)

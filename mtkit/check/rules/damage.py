@@ -13,6 +13,7 @@ from typing import NamedTuple
 from mtkit.base.character_references import unescape
 from mtkit.base.copied import TAG, copied
 from mtkit.base.scripts import script_share
+from mtkit.base.text import END_MARKS, WORD
 from mtkit.check.rules import limits
 from mtkit.check.rules.marks import ENTITY, Text
 from mtkit.check.rules.number_reading import Reading, numbers_of
@@ -30,13 +31,15 @@ _ANYWHERE = re.compile("[\u00a0-\u017f\u0218-\u021b\u2000-\u2bff\ufeff\U0001f000
 _LETTER_LOOP = re.compile(r"([^\W\d_])\1{4,}|([^\W\d_]{2,10}?)\2{3,}", re.IGNORECASE)
 _LONG_LETTERS = re.compile(r"([^\W\d_])\1\1|([^\W\d_]{2,10}?)\2\2", re.IGNORECASE)
 _DOUBLED = re.compile(
-    r"(?<!\w)(\w+(?:[ ,'’\"-]{1,3}\w+){1,5})[.!?…]?[ ,'’\"-]{1,3}\1(?!\w)", re.IGNORECASE
+    rf"(?<![{WORD}])([{WORD}]+(?:[ ,'’\"-]{{1,3}}[{WORD}]+){{1,5}})"
+    rf"[{END_MARKS}]?[ ,'’\"-]{{1,3}}\1(?![{WORD}])",
+    re.IGNORECASE,
 )
 # Digits, or one word many times; and two words, as in "Mr President, Mr President".
-_SAME = re.compile(r"[\d ,]+$|(\w+)(?:\W+\1)+$", re.IGNORECASE)
-_FROM_TO = re.compile(r"\b(\w+) \w+ \1\b", re.IGNORECASE)
-_TWICE = re.compile(r"\b(\w+)\W+\1\b", re.IGNORECASE)
-_WORD, _FIRST = re.compile(r"[^\W\d_]+"), re.compile("[^\\s\"'“„”«‘’(¿¡]")
+_SAME = re.compile(rf"[\d ,]+$|([{WORD}]+)(?:[^{WORD}]+\1)+$", re.IGNORECASE)
+_FROM_TO = re.compile(rf"(?<![{WORD}])([{WORD}]+) [{WORD}]+ \1(?![{WORD}])", re.IGNORECASE)
+_TWICE = re.compile(rf"(?<![{WORD}])([{WORD}]+)[^{WORD}]+\1(?![{WORD}])", re.IGNORECASE)
+_WORD, _FIRST = re.compile(rf"(?:(?![\d_])[{WORD}])+"), re.compile("[^\\s\"'“„”«‘’(¿¡]")
 # A label before a text: "FIXME", "TODO:", "[not translated]".
 _LABEL = re.compile(r"\s*([\[(][^\W\d_][^\])\n]{1,30}[\])]:?|[A-Z]{3,}:?)\s+(?=(\S))")
 _TURNED = re.compile(r"\(|\b(?:from|menos?|moins)\b")
@@ -148,7 +151,7 @@ def doubled(source: str, words: Sequence[str], text: str) -> re.Match[str] | Non
         if "," in joint:
             is_right = is_short or bool(_TWICE.search(source))
         else:
-            is_right = is_short and (joint[0] in ".!?…" or bool(_FROM_TO.search(source)))
+            is_right = is_short and (joint[0] in END_MARKS or bool(_FROM_TO.search(source)))
         if is_right or _SAME.match(match[1]):
             continue
         return None if _DOUBLED.search(source) else match

@@ -241,7 +241,7 @@ def in_other_languages(src: Text, tgt: Text, facts: PairFacts) -> Iterator[tuple
         # Names are in no language.
         words = [word for word in text.words if word not in names]
         share = sum(map(usual.__contains__, words)) / max(1, len(words))
-        letters = sum(len(word) for word in words if word.isalpha())
+        letters = sum(map(str.isalpha, "".join(words)))
         if (usual and share >= limit) or letters < limits.MIN_LETTERS:
             continue
         if name := other_language(text.plain, text.language):
