@@ -304,6 +304,12 @@ OTHER_LANGUAGES = [
     ("loop", "en", "hi", "He sells different things.", "वह अलग अलग चीज़ें बेचता है।", False),
     ("loop", "en", "hi", "Uncle is at home.", "काका की काकी की बात।", False),
     ("loop", "en", "ta", "Slowly I come.", "மெல்ல மெல்ல நான் வருகிறேன்.", False),
+    ("capitals", "en", "fr", "Wednesday", "mercredi", False),
+    ("capitals", "en", "es", "Spanish classes", "clases de español", False),
+    ("capitals", "en", "fr", "American women", "femmes américaines", False),
+    ("capitals", "en", "fr", "English, French", "anglais, français", False),
+    ("capitals", "en", "fr", "Come here!", "viens par ici !", True),
+    ("capitals", "en", "fr", "Open the window", "ouvrez la fenêtre", True),
 ]
 
 
