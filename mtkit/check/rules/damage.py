@@ -109,9 +109,11 @@ def capitals(src: Text, tgt: Text) -> str:
     has_small, has_capitals = not translation.isupper(), not translation.islower()
     if has_small == has_capitals:
         return ""
-    cased = sum(letter.islower() or letter.isupper() for letter in translation)
-    # In Chinese, only abbreviations have Latin letters.
-    if cased < limits.MIN_CASED_LETTERS or 2 * cased < sum(map(str.isalpha, translation)):
+    # Texts in Georgian have small letters alone.
+    cased = sum(letter.lower() != letter.title() for letter in translation)
+    # In Chinese, only abbreviations and names of programs have Latin letters.
+    share = cased / max(1, sum(map(str.isalpha, translation)))
+    if cased < limits.MIN_CASED_LETTERS or share < (1 if has_small else 0.5):
         return ""
     if has_small:
         words = _WORD.findall(source)
