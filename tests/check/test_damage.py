@@ -50,6 +50,24 @@ def test_text_that_was_read_as_another_encoding_is_damaged(language, text, encod
     assert "damage" in kinds(misread(text, encoding), "That is so.", src_lang=language)
 
 
+CYRILLIC = [
+    ("ru", "Привет, мир!"),
+    ("ru", "Он живёт у реки."),
+    ("uk", "Їжак і ґава."),
+    ("bg", "Къде е това?"),
+    ("sr", "Љубав и ђак – њихов џеп."),
+    ("ru", "СССР – С.С.Р.С. – «РСФСР»"),
+    ("sr", "СЈЕСТ РЈЕЧНИК СЋ"),
+    ("uk", "СІР І РІС, РЄ"),
+]
+
+
+@pytest.mark.parametrize(("language", "text"), CYRILLIC)
+def test_cyrillic_text_that_was_read_as_windows_1251_is_damaged(language, text):
+    assert "damage" not in kinds("This is so.", text, tgt_lang=language)
+    assert "damage" in kinds("This is so.", misread(text, "cp1251"), tgt_lang=language)
+
+
 @pytest.mark.parametrize(
     "text",
     # The examples of the documentation of ftfy 6.3, https://ftfy.readthedocs.io/.

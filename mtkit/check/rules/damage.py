@@ -26,6 +26,9 @@ _MISREAD = re.compile(
     rf"[\u00c2-\u00df][{_CONTINUATION}]|[\u00e0-\u00ef][{_CONTINUATION}]{{2}}"
     rf"|[\u00f0-\u00f4][{_CONTINUATION}]{{3}}"
 )
+# The same in Windows-1251, of Cyrillic letters and of dashes and quotation marks; or lost signs.
+_AS_CYRILLIC = "\x98" + bytes(range(0x80, 0xC0)).decode("cp1251", "ignore")
+_BROKEN = re.compile(f"\ufffd|вЂ[{_AS_CYRILLIC}]|(?:[РС][{_AS_CYRILLIC}]){{3}}")
 # What is misread in texts of any script: Latin letters, punctuation, signs, emoji.
 _ANYWHERE = re.compile("[\u00a0-\u017f\u0218-\u021b\u2000-\u2bff\ufeff\U0001f000-\U0001faff]")
 _LETTER_LOOP = re.compile(r"([^\W\d_])\1{4,}|([^\W\d_]{2,10}?)\2{3,}", re.IGNORECASE)
@@ -90,7 +93,7 @@ def misread(text: str, language: str) -> re.Match[str] | None:
         letter = script_share(meant, language) if meant > "\u0300" else None
         if _ANYWHERE.match(meant) or (letter and letter[1]):
             return match
-    return re.search("\ufffd", text)
+    return _BROKEN.search(text)
 
 
 def entity(source: str, translation: str) -> re.Match[str] | None:
