@@ -162,6 +162,15 @@ HALF = [
     ("They saw Gone with the Wind.", "Sie sahen Gone with the Wind.", False),
     ('It says "oh, do not enter... the room".', "Dort: „oh, do not enter... the room“.", False),
     ("Mr John Fitzgerald Kennedy Smith came.", "John Fitzgerald Kennedy Smith kam.", False),
+    (
+        'The film "The Lord of the Rings: The Return of the King" won.',
+        "Der Film „The Lord of the Rings: The Return of the King“ gewann.",
+        False,
+    ),
+    ('He sang "Let It Be Me All Day".', "Er sang „Let It Be Me All Day“.", False),
+    ('He said "come" and the dog came to him.', "He said „come“ and the dog came to him.", True),
+    ('"He is here and he waits for you all."', "„He is here and he waits for you all.“", True),
+    ('It says "the end of it", or so I heard.', "It says „the end of it“, oder so I heard.", True),
     ("It is in 3 4 5 6 7.", "Es ist in 3 4 5 6 7.", False),
 ]
 

@@ -179,7 +179,11 @@ def _copied(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
     if not total or 2 * len(shared) < total / 2:
         return
     count = sum(word in shared for word in words)
-    if count < limits.MIN_COPIED_SHARE * total:
+    # Titles in quotation marks stay.
+    quoted = " ".join(_QUOTED.findall(src.plain)) if _QUOTED.search(tgt.plain) else ""
+    titles = set(marks.words_of(quoted, src.language))
+    others = [word in shared for word in words if word not in titles]
+    if sum(others) < limits.MIN_COPIED_SHARE * len(others):
         return
     foreign = sum(word in facts.source_only for word in words)
     own = sum(word in facts.target_only for word in words)
