@@ -341,6 +341,16 @@ OTHER_LANGUAGES = [
     ("capitals", "en", "fr", "English, French", "anglais, français", False),
     ("capitals", "en", "fr", "Come here!", "viens par ici !", True),
     ("capitals", "en", "fr", "Open the window", "ouvrez la fenêtre", True),
+    ("addresses", "en", "de", "See http://a.org/en/help.", "Siehe http://a.org/de/help.", False),
+    ("addresses", "en", "de", "See en.wikipedia.org.", "Siehe de.wikipedia.org.", False),
+    ("addresses", "en", "de", "See http://a.org/?lang=en", "Siehe http://a.org/?lang=de", False),
+    ("addresses", "en", "de", "See http://a.org/en-US/x", "Siehe http://a.org/de-DE/x", False),
+    ("addresses", "en", "fr", "See http://a.eu/x_en.htm", "Voir http://a.eu/x_fr.htm", False),
+    ("addresses", "en", "de", "See http://a.org/en/help.", "Siehe http://a.org/en/help.", False),
+    ("addresses", "en", "de", "See http://a.org/en/help.", "Siehe http://a.org/fr/help.", True),
+    ("addresses", "en", "de", "See http://a.org/en/help.", "Siehe http://a.org/de/hilfe.", True),
+    ("addresses", "en", "de", "See http://a.org/men/x.", "Siehe http://a.org/mde/x.", True),
+    ("addresses", "en", "ru", "See www.example.ru.", "См. www.example.com.", True),
 ]
 
 

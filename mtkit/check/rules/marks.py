@@ -126,6 +126,13 @@ def addresses(text: str) -> Counter[str]:
     return Counter(map(str.casefold, plain))
 
 
+def in_any_language(urls: list[str], side: Text) -> list[str]:
+    """Addresses without the code of the language of their side, as in `a.org/en-us/x`."""
+    code = re.escape(base_language(side.language))
+    part = re.compile(rf"(?<![^./_=&?-]){code}(?:[-_][a-z]{{2}})?(?![^./_=&?-])")
+    return sorted(part.sub("*", url) for url in urls)
+
+
 # By the kind of finding.
 COPIED_PARTS: dict[str, Callable[[str], Counter[str]]] = {
     "addresses": addresses,

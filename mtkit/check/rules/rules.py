@@ -75,7 +75,7 @@ def findings(src: Text, tgt: Text, facts: PairFacts, *, knows_words: bool = Fals
         result.append(Finding("numbers", _changed(rest), 0.7))
     result += _halves_and_thirds(src, tgt)
     if (src.plain, tgt.plain) != (src.raw, tgt.raw):
-        result += _copied_parts(src.raw, tgt.raw)
+        result += _copied_parts(src, tgt)
     sigmas = facts.sigmas(len(src.raw), len(tgt.raw))
     result += _length(src.raw, tgt.raw, sigmas, facts)
     result += _cut(src.raw, tgt, sigmas, facts)
@@ -355,13 +355,18 @@ def _written(number: Number) -> str:
     return sign + " ".join(number.text.split()) + half
 
 
-def _copied_parts(source: str, translation: str) -> Iterator[Finding]:
+def _copied_parts(ours: Text, theirs: Text) -> Iterator[Finding]:
+    source, translation = ours.raw, theirs.raw
     for kind in ("placeholders", "markup", "addresses"):
         src, tgt = map(marks.COPIED_PARTS[kind], (source, translation))
         if src != tgt:
             if kind == "placeholders" and marks.are_the_same_by_position(source, translation):
                 continue
             missing, added = (sorted(some.elements()) for some in (src - tgt, tgt - src))
+            if kind == "addresses":
+                pages = marks.in_any_language(missing, ours), marks.in_any_language(added, theirs)
+                if pages[0] == pages[1]:
+                    continue
             yield Finding(kind, _difference(missing, added), 0.85)
         elif kind == "markup" and marks.is_balanced(source) > marks.is_balanced(translation):
             yield Finding(kind, "the tags are closed in another order than they are opened", 0.6)
