@@ -351,6 +351,13 @@ OTHER_LANGUAGES = [
     ("addresses", "en", "de", "See http://a.org/en/help.", "Siehe http://a.org/de/hilfe.", True),
     ("addresses", "en", "de", "See http://a.org/men/x.", "Siehe http://a.org/mde/x.", True),
     ("addresses", "en", "ru", "See www.example.ru.", "См. www.example.com.", True),
+    ("loop", "en", "zh", "It is fine today.", "今天天气很好。今天天气很好。", True),
+    ("loop", "en", "ja", "I am a student.", "私は学生です私は学生です。", True),
+    ("loop", "en", "th", "I eat rice.", "ฉันกินข้าวฉันกินข้าว", True),
+    ("loop", "en", "zh", "Thank you all. Thank you all.", "谢谢你们大家。谢谢你们大家。", False),
+    ("loop", "en", "ja", "Come slowly.", "ゆっくりゆっくり", False),
+    ("loop", "en", "zh", "{a} is good, {b} is good.", "{a}非常非常好{b}非常非常好", False),
+    ("loop", "en", "zh", "Call 1000010000.", "1000010000", False),
 ]
 
 

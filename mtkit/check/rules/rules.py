@@ -99,6 +99,9 @@ def _loop(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
     longest, least = limits.MAX_PHRASE_WORDS, limits.MIN_REPEATS
     if facts.is_unspaced:
         longest, least = limits.MAX_PHRASE_CHARACTERS, limits.MIN_CHARACTER_REPEATS
+        half = len(words) // 2
+        if half >= limits.MIN_DOUBLED_CHARACTERS and words[:half] == words[half:]:
+            least = {**least, half: 2}
     worst = _longest_repeat(words, longest, least) if _may_repeat(words) else None
     if worst is not None:
         # Whatever the length of the phrase is in the source.
