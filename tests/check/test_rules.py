@@ -460,6 +460,15 @@ def test_what_is_probable_without_a_missing_mark_may_be_cut(facts):
         assert [x.kind for x in Checker(facts).check(source, cut, known).findings] == ["cut"]
 
 
+@pytest.mark.parametrize(
+    ("end", "is_cut"),
+    [("{days}", False), ("(%s)", False), ("a.org", False), ("", True), ("</b>", True)],
+)
+def test_a_text_may_end_with_a_placeholder_behind_any_word(end, is_cut, facts):
+    known = facts.model_copy(update={"never_last": ["und"]})
+    assert ("cut" in kinds(f"The old man {end}.", f"Der alte Mann und {end}", known)) == is_cut
+
+
 def test_an_end_that_the_source_lacks_too_is_not_cut(facts):
     for source, translation in demo_pairs(200):
         assert kinds(source.rstrip(".?!"), translation.rstrip(".?!"), facts) == set()

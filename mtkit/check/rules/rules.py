@@ -398,7 +398,11 @@ def _length(source: str, translation: str, sigmas: float, facts: PairFacts) -> I
 def _cut(source: str, tgt: Text, sigmas: float, facts: PairFacts) -> Iterator[Finding]:
     if ends_with_mark(tgt.raw):
         return
-    last = tgt.words[-1] if tgt.words else ""
+    # Behind any word there may be a placeholder or an address.
+    behind = marks.word_pattern(tgt.language).split(tgt.plain)[-1]
+    end = tgt.raw[len(tgt.raw) - len(behind) :]
+    is_word = tgt.words and not (marks.placeholders(end) or marks.addresses(end))
+    last = tgt.words[-1] if is_word else ""
     signs = []
     if ends_with_mark(source) and facts.ends_kept > limits.MIN_ENDS_KEPT:
         if sigmas < facts.cut_below:
