@@ -358,6 +358,10 @@ OTHER_LANGUAGES = [
     ("loop", "en", "ja", "Come slowly.", "ゆっくりゆっくり", False),
     ("loop", "en", "zh", "{a} is good, {b} is good.", "{a}非常非常好{b}非常非常好", False),
     ("loop", "en", "zh", "Call 1000010000.", "1000010000", False),
+    ("cut", "en", "zh", "It rained, so we stayed at home all day.", "因为下雨，", True),
+    ("cut", "en", "ja", "It is hot today, so I stay at home", "今日は、", True),
+    ("cut", "en", "ja", "It is hot today, and,", "今日は、", False),
+    ("cut", "en", "ja", "It is hot today", "今日は暑いので、", False),
 ]
 
 

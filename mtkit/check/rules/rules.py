@@ -39,7 +39,7 @@ _LATIN = re.compile(r"[A-Za-z\u00c0-\u024f]+")
 # Titles, and what signs say.
 _QUOTED = re.compile('["„“”«»‘\'][^"„“”«»]+["„“”«»’\']')
 # No finished text ends with one of these.
-_UNFINISHED = tuple(",;(–-")
+_UNFINISHED = tuple(",;(–—-，、；（")
 
 
 def findings(src: Text, tgt: Text, facts: PairFacts, *, knows_words: bool = False) -> list[Finding]:
