@@ -219,6 +219,15 @@ UNITS = [
     ("en", "de", "It weighs 5 pounds.", "Es wiegt 5 Pfund.", False),
     ("en", "de", "5 people came.", "Es kamen 5 Leute.", False),
     ("en", "de", "The 20th century", "Das 20. Jahrhundert", False),
+    ("en", "ru", "It costs 100 euros.", "Это стоит 100 рублей.", True),
+    ("en", "ru", "It costs 100 dollars.", "Это стоит 100 евро.", True),
+    ("en", "ru", "It weighs 7 tons.", "Он весит 7 килограммов.", True),
+    ("en", "ru", "It costs 100 euros.", "Это стоит 100 евро.", False),
+    ("en", "ru", "It weighs 7 kilograms.", "Он весит 7 килограммов.", False),
+    ("ru", "de", "Это стоит 100 рублей.", "Es kostet 100 Rubel.", False),
+    ("ru", "en", "Это стоит 100 ₽.", "It costs 100 roubles.", False),
+    ("en", "ru", "It lasts one day.", "Это длится 24 часа.", False),
+    ("en", "ru", "2 days", "2 суток", False),
     ("en", "de", "at 20 o'clock", "um 20 Uhr", False),
 ]
 

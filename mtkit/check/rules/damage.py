@@ -64,7 +64,7 @@ _MEASURED = re.compile(
 # Units that the source may leave out, of ages, times, days of a month and prices. In 121,000 good
 # pairs of Multi30k, newstest, Europarl and Tatoeba, both ways, no number gets another one.
 _IMPLIED = frozenset(
-    ["year", "day", "hour", "minute", "second", "dollar", "euro", "pound", "franc", "yen"]
+    ["year", "day", "hour", "minute", "second", "dollar", "euro", "pound", "franc", "yen", "ruble"]
 )
 
 # By the digits of a number: what it is written with, and the units that this may be.
