@@ -116,7 +116,7 @@ def capitals(src: Text, tgt: Text) -> str:
     cased = sum(letter.lower() != letter.title() for letter in translation)
     # In Chinese, only abbreviations and names of programs have Latin letters.
     share = cased / max(1, sum(map(str.isalpha, translation)))
-    if cased < limits.MIN_CASED_LETTERS or share < (1 if has_small else 0.5):
+    if cased < limits.MIN_CASED_LETTERS or share < (0.9 if has_small else 0.5):
         return ""
     if has_small:
         words = _WORD.findall(source)

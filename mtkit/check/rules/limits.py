@@ -21,8 +21,9 @@ MAX_PHRASE_WORDS, MAX_PHRASE_CHARACTERS = 50, 100
 # all words marks 42 good pairs instead of 1; four finds 12 % of three words three times, not 100 %.
 MIN_REPEATS = {1: 3, 2: 3, 3: 3, 4: 3}
 MIN_CHARACTER_REPEATS = {1: 6, 2: 4, 3: 4, 4: 3, 5: 3, 6: 3, 7: 3, 8: 3}
-# Characters of a text without spaces that is there twice: "ゆっくりゆっくり" is right.
-MIN_DOUBLED_CHARACTERS = 5
+# Ideographs and kana, or else letters, of a text without spaces that is there twice:
+# "ゆっくりゆっくり" and "ทีละน้อยทีละน้อย" are right.
+MIN_DOUBLED_CHARACTERS, MIN_DOUBLED_LETTERS = 5, 7
 # Letters of a word beyond its different ones, if letters are repeated in it: one letter five times.
 MIN_REPEATED_LETTERS = 4
 # Letters of a text whose capitals are compared, and capitals of a source that begins with a number.

@@ -129,7 +129,7 @@ def addresses(text: str) -> Counter[str]:
 def in_any_language(urls: list[str], side: Text) -> list[str]:
     """Addresses without the code of the language of their side, as in `a.org/en-us/x`."""
     code = re.escape(base_language(side.language))
-    part = re.compile(rf"(?<![^./_=&?-]){code}(?:[-_][a-z]{{2}})?(?![^./_=&?-])")
+    part = re.compile(rf"(?<![^./_=&?@#-]){code}(?:[-_][a-z]{{2}})?(?![^./_=&?@#-])")
     return sorted(part.sub("*", url) for url in urls)
 
 

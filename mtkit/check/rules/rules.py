@@ -100,7 +100,9 @@ def _loop(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
     if facts.is_unspaced:
         longest, least = limits.MAX_PHRASE_CHARACTERS, limits.MIN_CHARACTER_REPEATS
         half = len(words) // 2
-        if half >= limits.MIN_DOUBLED_CHARACTERS and words[:half] == words[half:]:
+        is_ideographic = words[:1] > ["\u2e80"]
+        enough = limits.MIN_DOUBLED_CHARACTERS if is_ideographic else limits.MIN_DOUBLED_LETTERS
+        if half >= enough and words[:half] == words[half:]:
             least = {**least, half: 2}
     worst = _longest_repeat(words, longest, least) if _may_repeat(words) else None
     if worst is not None:
