@@ -395,15 +395,12 @@ def _half_hours(text: str, language: str) -> dict[float, str]:
 
 
 def copied_thousands(source: str, translation: str, *, src_lang: str, tgt_lang: str) -> list[str]:
-    """Numbers such as 1,250 that both sides write alike, though to one of them it is a decimal."""
-    has_decimal_comma = [
-        _HAS_DECIMAL_COMMA.fullmatch(base_language(x)) for x in (src_lang, tgt_lang)
-    ]
-    has_thousands = [THOUSANDS.get(base_language(x)) == "," for x in (src_lang, tgt_lang)]
-    if has_decimal_comma[0] if has_thousands[1] else has_decimal_comma[1] and has_thousands[0]:
-        theirs = set(_COMMA.findall(translation))
-        return [number for number in _COMMA.findall(source) if number in theirs]
-    return []
+    """Thousands such as 1,250 that are copied into a language where 1,250 is a decimal."""
+    has_thousands = THOUSANDS.get(base_language(src_lang)) == ","
+    if not (has_thousands and _HAS_DECIMAL_COMMA.fullmatch(base_language(tgt_lang))):
+        return []
+    theirs = set(_COMMA.findall(translation))
+    return [number for number in _COMMA.findall(source) if number in theirs]
 
 
 def _has_point(number: Number) -> bool:

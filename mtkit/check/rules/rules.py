@@ -65,7 +65,7 @@ def findings(src: Text, tgt: Text, facts: PairFacts, *, knows_words: bool = Fals
         of_numbers = _numbers(src, tgt, facts) if is_in_digits else _number_words(src, tgt)
         result += of_numbers
         for number in copied_thousands(src.plain, tgt.plain, **_languages(src, tgt))[:1]:
-            reason = f"{number} is a decimal in one language and thousands in the other"
+            reason = f"{number} is a decimal in the language of the translation"
             result.append(Finding("numbers", reason, 0.6))
         for ours, theirs in damage.other_units(src, tgt):
             result.append(Finding("units", f"missing: {ours}; added: {theirs}", 0.8))
