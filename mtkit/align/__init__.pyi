@@ -28,6 +28,7 @@ from .links import (
     refuse_words as refuse_words,
     score_links as score_links,
     swapped as swapped,
+    unit_spans as unit_spans,
     word_spans as word_spans,
     words_of_subwords as words_of_subwords,
 )

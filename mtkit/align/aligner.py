@@ -19,7 +19,7 @@ import logging
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -215,13 +215,16 @@ class _Line(NamedTuple):
     indices: list[int]
 
 
-def _cut_line(line: str, encoded: SpannedIds, limit: int) -> _Line:
-    words = word_spans(line)
+def _cut_line(line: str, encoded: SpannedIds, limit: int, words: Spans) -> _Line:
     # Some spaces, such as U+0085, are subwords to the tokenizer.
     ids, spans = (encoded.ids[:limit], encoded.spans[:limit]) if words else ([], [])
     first: dict[int, int] = {}
-    for number, word in enumerate(words_of_subwords(words, [start for start, _ in spans])):
+    starting = words_of_subwords(words, [start for start, _ in spans])
+    for number, (word, (_, end)) in enumerate(zip(starting, spans, strict=True)):
         first.setdefault(word, number)
+        # Characters that are words of their own may have a subword together.
+        while word + 1 < len(words) and words[word + 1][0] < end:
+            first.setdefault(word := word + 1, number)
     return _Line(ids, words, list(first.values()), list(first))
 
 
@@ -295,8 +298,11 @@ class Aligner:
         reverse: Aligner | None = None,
         method: Method = "grow-diag-final-and",
         numbers: Sequence[int] | None = None,
+        words: Callable[[str], Spans] = word_spans,
     ) -> list[Alignment]:
         """The alignment of every pair; a pair with a blank line has no links.
+
+        `words` gives start and end of what is aligned, in characters of a line.
 
         Raises:
             ValueError: for an unknown method.
@@ -305,10 +311,11 @@ class Aligner:
             raise ValueError(f"method: one of {', '.join(METHODS)}, not {method!r}")
         if numbers is None:
             numbers = range(1, len(sources) + 1)
-        pairs = self._encode({"source": sources, "translation": translations}, numbers)
+        pairs = self._encode({"source": sources, "translation": translations}, numbers, words)
         backward: Sequence[WordAttention | None] = [None] * len(pairs)
         if reverse is not None:
-            others = reverse._encode({"translation": translations, "source": sources}, numbers)
+            swapped_sides = {"translation": translations, "source": sources}
+            others = reverse._encode(swapped_sides, numbers, words)
         alignments = [Alignment({}, src.words, tgt.words) for src, tgt in pairs]
         for batch in self._batches(pairs):
             forward = self._mean([pairs[i] for i in batch])
@@ -334,7 +341,12 @@ class Aligner:
                 attentions[i] = list(of_heads)
         return attentions
 
-    def _encode(self, sides: dict[str, Sequence[str]], numbers: Sequence[int]) -> list[Pair]:
+    def _encode(
+        self,
+        sides: dict[str, Sequence[str]],
+        numbers: Sequence[int],
+        words: Callable[[str], Spans] = word_spans,
+    ) -> list[Pair]:
         """The lines as subwords; numbers of lines and names of the sides are for warnings."""
         lines = []
         for tokenizer, (side, texts) in zip(self._vocabularies, sides.items(), strict=True):
@@ -352,7 +364,10 @@ class Aligner:
                         self._setting,
                     )
             lines.append(
-                [_cut_line(*pair, self._limit) for pair in zip(texts, encoded, strict=True)]
+                [
+                    _cut_line(line, ids, self._limit, words(line))
+                    for line, ids in zip(texts, encoded, strict=True)
+                ]
             )
         return list(zip(*lines, strict=True))
 
@@ -384,7 +399,7 @@ class Aligner:
             matrix = rows[:, first : first + len(src.ids) + 1]
             # The sum over the subwords of a source word, and the mean over those of a target word.
             by_source = np.add.reduceat(matrix, [*src.starts, len(src.ids)], axis=1)
-            counts = np.diff([*tgt.starts, len(tgt.ids)])
+            counts = np.diff([*tgt.starts, len(tgt.ids)]).clip(1)
             mean = np.add.reduceat(by_source, tgt.starts, axis=0) / counts[:, None]
             attentions.append(WordAttention(mean, src.indices, tgt.indices))
         return attentions

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from mtkit.base.errors import MtkitError
+from mtkit.base.text import UNSPACED
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +28,10 @@ METHODS: tuple[Method, ...] = ("grow-diag-final-and", "intersection", "union")
 # Indices of more digits are surely a mistake, and Python refuses to read very long numbers.
 _LINK = re.compile(r"([0-9]{1,9})([-p])([0-9]{1,9})")
 _WORD = re.compile(r"\S+")
+# A letter of a script without spaces, with the marks and signs at it; or what is between those.
+_OPENING = r"[({\[“‘«„（「『〈《【]"
+_LETTER = rf"{_OPENING}{{0,9}}(?=[{UNSPACED}])\w"
+_UNIT = re.compile(rf"{_LETTER}(?:(?!{_OPENING})[^\w\s])*+|(?:(?!{_LETTER})\S)++")
 _INDEX_0 = re.compile(r"(?<![0-9])0+[-p]|[-p]0+(?![0-9])")
 
 
@@ -57,6 +62,11 @@ class AlignmentScore:
 def word_spans(line: str) -> list[tuple[int, int]]:
     """Start and end, in characters, of every word of a line: the parts that `str.split` gives."""
     return [match.span() for match in _WORD.finditer(line)]
+
+
+def unit_spans(line: str) -> Spans:
+    """As `word_spans`, but in scripts without spaces each character is a word of its own."""
+    return [match.span() for match in _UNIT.finditer(line)]
 
 
 def words_of_subwords(words: Sequence[tuple[int, int]], starts: Iterable[int]) -> list[int]:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import itertools
 import logging
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from mtkit.align import Alignment, word_spans
 from mtkit.base.copied import has_language
 from mtkit.base.errors import MtkitError
 from mtkit.base.sentences import separator, split
@@ -21,7 +22,7 @@ from mtkit.translate.reading import Window
 from mtkit.translate.requests import SENTENCE_STRIDE, Part, Range, Sentence, Translation
 
 if TYPE_CHECKING:
-    from mtkit.align import Aligner, Alignment, Link, Spans
+    from mtkit.align import Aligner, Link, Spans
     from mtkit.translate.glossary.terms import Demand, Glossary
 
 log = logging.getLogger(__name__)
@@ -205,6 +206,7 @@ def align_by_sentence(
     translations: Sequence[Translation],
     *,
     numbers: Sequence[int],
+    words: Callable[[str], Spans] = word_spans,
 ) -> list[Alignment]:
     """The word alignment of each line with its translation, by the words of the line."""
     parts = [
@@ -217,22 +219,23 @@ def align_by_sentence(
         for src, tgt in of_line
     ]
     texts, translated, of_pairs = zip(*pairs, strict=True) if pairs else ((), (), ())
-    aligned = iter(aligner.align(texts, translated, numbers=of_pairs))
+    aligned = iter(aligner.align(texts, translated, numbers=of_pairs, words=words))
     return [
-        _whole_line(source, best.text, of_line, list(itertools.islice(aligned, len(of_line))))
+        _whole_line((source, best.text), of_line, [*itertools.islice(aligned, len(of_line))], words)
         for source, best, of_line in zip(sources, translations, parts, strict=True)
     ]
 
 
 def _whole_line(
-    source: str, text: str, parts: Sequence[Part], alignments: Sequence[Alignment]
+    lines: tuple[str, str],
+    parts: Sequence[Part],
+    alignments: Sequence[Alignment],
+    words: Callable[[str], Spans],
 ) -> Alignment:
     """The alignment of a line from those of its sentences."""
-    if len(parts) == 1 and parts[0][1] == (0, len(text)):
+    if len(parts) == 1 and parts[0][1] == (0, len(lines[1])):
         return alignments[0]
-    from mtkit.align import Alignment, word_spans
-
-    src_words, tgt_words = word_spans(source), word_spans(text)
+    src_words, tgt_words = map(words, lines)
     weights: dict[Link, float] = {}
     for (src, tgt), alignment in zip(parts, alignments, strict=True):
         for (i, j), weight in alignment.weights.items():

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -21,11 +22,12 @@ from mtkit.align.aligner import (
     links_of,
 )
 from mtkit.align.attention_weights import AttentionWeights, LayerWeights
-from mtkit.align.links import METHODS, Gold
+from mtkit.align.links import METHODS, Gold, unit_spans
 from mtkit.base.errors import MtkitError
 from mtkit.config import ModelConfig
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
+from mtkit.tokenizer import SpannedIds
 from mtkit.translate import Translator
 
 # From subwords to words
@@ -125,6 +127,25 @@ def test_subwords_of_a_source_word_are_added_and_those_of_a_target_word_averaged
     (found,) = aligner_of(translator, *heads).align([f"{short} {long}"], [long], method="union")
     # Source word 1: (0.6 + 0.4 + 0.8 + 0.3) / 4; source word 0: (0.3 + 0.5 + 0.1 + 0.1) / 4.
     assert found.weights == pytest.approx({(0, 0): 0.25, (1, 0): 0.525})
+
+
+def test_all_characters_of_a_subword_have_its_links():
+    class Spanned:
+        def encode_with_spans(self, lines: list[str]) -> list[SpannedIds]:
+            spans = {"東京は": [(0, 2), (2, 3)], "it is Tokyo": [(0, 2), (2, 5), (5, 11)]}
+            return [SpannedIds(list(range(len(spans[line]))), spans[line]) for line in lines]
+
+    class Given:
+        heads = ()
+
+        def mean(self, *_: object) -> list[np.ndarray]:
+            return [np.array([[0.1, 0.3, 0.6], [0.1, 0.8, 0.1], [0.9, 0.05, 0.05]])]
+
+    both: Any = (Spanned(), Spanned())
+    aligner = Aligner(cast(Any, Given()), both, 9, limit=(9, ""))
+    (units,) = aligner.align(["東京は"], ["it is Tokyo"], words=unit_spans)
+    assert units.links == {(0, 2), (1, 2), (2, 1)}
+    assert units.weights == pytest.approx({(0, 2): 0.9, (1, 2): 0.9, (2, 1): 0.8})
 
 
 def test_the_heads_that_agree_with_the_gold_alignment_are_chosen(translator, monkeypatch):

@@ -13,6 +13,7 @@ from mtkit.align.links import (
     parse_gold,
     parse_links,
     symmetrize,
+    unit_spans,
     word_spans,
 )
 from mtkit.base.errors import MtkitError
@@ -23,6 +24,17 @@ links_of_a_pair = st.frozensets(st.tuples(st.integers(0, 7), st.integers(0, 7)))
 @given(st.text())
 def test_words_are_the_parts_that_split_gives(line: str):
     assert [line[start:end] for start, end in word_spans(line)] == line.split()
+
+
+@given(st.text(st.characters(max_codepoint=0xDFF)))
+def test_units_are_the_words_of_scripts_with_spaces(line: str):
+    assert unit_spans(line) == word_spans(line)
+
+
+def test_units_are_the_characters_of_scripts_without_spaces_with_the_marks_beside_them():
+    line = "iPhone（手机）。「10月」 ที่นี่ don't"
+    units = [line[start:end] for start, end in unit_spans(line)]
+    assert units == ["iPhone", "（手", "机）。", "「10", "月」", "ที่", "นี่", "don't"]
 
 
 @given(links_of_a_pair)

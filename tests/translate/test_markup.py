@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.fake_translation import FakeTranslator, Tree, translated_html, with_ids
 
-from mtkit.align.links import Alignment, word_spans
+from mtkit.align.links import Alignment, unit_spans
 from mtkit.translate import Translation
 from mtkit.translate.html.markup import parse
 from mtkit.translate.html.markup_placing import with_markup
@@ -25,7 +25,7 @@ def aligned(source: str, target: str, links: str) -> Alignment:
     pairs = [tuple(map(int, link.split("-"))) for link in links.split()]
     # The first links are the strongest.
     weights = {(i, j): 1 - 0.01 * place for place, (i, j) in enumerate(pairs)}
-    return Alignment(weights, word_spans(source), word_spans(target))
+    return Alignment(weights, unit_spans(source), unit_spans(target))
 
 
 def only(*lines: str) -> Segment:
@@ -148,6 +148,23 @@ WORDS = [
      "eins (<b>[zwei] drei</b>)"),
 ]  # fmt: skip
 
+# In scripts without spaces each character is placed; a mark belongs to its letter.
+UNSPACED = [
+    ("<b>東京</b><i>大阪</i>です", "It is Tokyo Osaka", "0-2 1-2 2-3 3-3 4-1 5-1",
+     "It is <b>Tokyo</b> <i>Osaka</i>"),
+    ("<b>Osaka</b> or <i>Tokyo</i>", "東京や大阪", "0-3 0-4 1-2 2-0 2-1",
+     "<i>東京</i>や<b>大阪</b>"),
+    ("東京<!--1-->大阪", "Osaka, Tokyo", "0-1 1-1 2-0 3-0", "<!--1-->Osaka, Tokyo"),
+    ("「<b>東京</b>」、「<i>大阪</i>」", "“Tokyo”, “Osaka”", "0-0 1-0 2-1 3-1",
+     "“<b>Tokyo</b>”, “<i>Osaka</i>”"),
+    ("an <i>iPhone</i> <b>case</b>", "iPhone手机壳", "0-0 1-0 2-1 2-2 2-3",
+     "<i>iPhone</i><b>手机壳</b>"),
+    # The words of both parts of one word are in the first one.
+    ("<b>東</b><i>京</i>は", "Tokyo is", "0-0 1-0 2-1", "<b>Tokyo</b><i></i> is"),
+    ("a <b>cat</b>, now", "बिल्ली, अब", "1-0 2-1", "<b>बिल्ली</b>, अब"),
+    ("a <b>fee</b>, now", "มีค่าที่, นี้", "1-0 1-1 1-2 1-3 2-4", "<b>มีค่าที่</b>, นี้"),
+]  # fmt: skip
+
 BRACKETS = [
     ("see (<img>) now", "sieh () jetzt", "0-0 1-1 2-2", "sieh (<img>) jetzt"),
     ("see (<img>) now", "() sieh jetzt", "", "(<img>) sieh jetzt"),
@@ -166,6 +183,16 @@ BRACKETS = [
 def test_a_text_that_is_its_own_translation_keeps_its_tags(line: str):
     segment = only(line)
     assert placed(segment, segment.text) == line
+
+
+def test_something_behind_a_subword_of_several_characters_is_behind_its_translation():
+    alignment = Alignment(
+        {(0, 1): 0.5, (1, 1): 0.5, (2, 0): 0.5, (3, 0): 0.5},
+        unit_spans("東京、大阪"),
+        [(0, 6), (7, 12)],
+    )
+    placed_img = with_markup(only("東京<img>、大阪"), Translation("Osaka, Tokyo"), alignment)
+    assert placed_img == "Osaka, Tokyo<img>"
 
 
 PARTS = (((0, 8), (0, 6)), ((9, 20), (7, 18)))
@@ -188,7 +215,7 @@ def test_an_element_stays_in_the_translation_of_its_sentence(line: str, links: s
 
 
 @pytest.mark.parametrize(
-    ("line", "target", "links", "expected"), [*CASES, *WORDS, *BRACKETS], ids=str
+    ("line", "target", "links", "expected"), [*CASES, *WORDS, *UNSPACED, *BRACKETS], ids=str
 )
 def test_tags_stand_where_the_alignment_says(line: str, target: str, links: str, expected: str):
     assert translated(line, target, links) == expected
@@ -366,7 +393,7 @@ def rendered(line: str, links: Sequence[tuple[int, int]], order: Sequence[int]) 
         target = " ".join(source[i % len(source)] for i in order) or "leer"
         count = len(target.split())
         weights = {(i % len(source), j % count): 0.5 for i, j in links}
-        alignment = Alignment(weights, word_spans(part.text), word_spans(target))
+        alignment = Alignment(weights, unit_spans(part.text), unit_spans(target))
         found = with_markup(part, Translation(target, 0.0, 0.0), alignment)
         plain = html.unescape(TAG.sub("", found))
         # Spaces may be added beside an image.

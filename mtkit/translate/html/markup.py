@@ -26,6 +26,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from mtkit.align import unit_spans
 from mtkit.base.character_references import unescape
 from mtkit.base.copied import may_have_copied_parts
 from mtkit.translate.doubts import IncompleteTranslations, place_of
@@ -108,8 +109,9 @@ class MarkupPairs(NamedTuple):
     numbers: list[int]
 
     def aligned(self, aligner: Aligner) -> list[Alignment]:
-        """The word alignment of each text."""
-        return align_by_sentence(aligner, self.sources, self.translations, numbers=self.numbers)
+        """The word alignment of each text, by characters in scripts without spaces."""
+        texts = self.sources, self.translations
+        return align_by_sentence(aligner, *texts, numbers=self.numbers, words=unit_spans)
 
 
 def translate_markup(

@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from functools import cache
 from itertools import accumulate
 from typing import TYPE_CHECKING
+from unicodedata import category
 
 from mtkit.base.copied import copied, may_have_copied_parts
+from mtkit.base.text import UNSPACED
 from mtkit.translate.html.markup_segments import Node, Segment, escaped, literal_place
 from mtkit.translate.requests import Part, Range, Translation
 
@@ -26,6 +28,7 @@ _KINDS = {
     }.items()
     for char in chars
 }  # fmt: skip
+_UNSPACED = re.compile(f"[{UNSPACED}]")
 _PAIRED = re.compile(f"[{re.escape(''.join(_KINDS))}]")
 
 
@@ -104,17 +107,16 @@ class _Placer:
         self._pairs = _paired_signs(self._src_letters), _paired_signs(self._tgt_letters)
         weights = alignment.weights if alignment else {}
         # The target words that are linked to each source word, and those that have their strongest
-        # link to it.
+        # link to it, or one as strong: the characters of a subword have the same links.
         self._linked: dict[int, list[int]] = {}
         self._best: dict[int, list[int]] = {}
-        seen: set[int] = set()
+        strongest: dict[int, float] = {}
         for i, j in sorted(weights, key=weights.__getitem__, reverse=True):
             self._linked.setdefault(i, []).append(j)
-            if j not in seen:
+            if weights[i, j] >= strongest.setdefault(j, weights[i, j]):
                 self._best.setdefault(i, []).append(j)
-            seen.add(j)
         # The number of linked target words before each one.
-        self._before = [0, *accumulate(j in seen for j in range(len(self._tgt_words.starts)))]
+        self._before = [0, *accumulate(j in strongest for j in range(len(self._tgt_words.starts)))]
 
     def render(self, nodes: Sequence[Node], tgt: Range) -> str:
         """A part of the translation, with the nodes that are in it, as HTML."""
@@ -264,7 +266,11 @@ class _Placer:
         is empty.
         """
         own, cores = self._src_cores.inside((node.start, node.end)), self._src_cores
-        return not own or node.start > cores.starts[own[0]] or node.end < cores.ends[own[-1]]
+        if not own or node.start > cores.starts[own[0]] or node.end < cores.ends[own[-1]]:
+            return True
+        # Characters without spaces between them may be parts of one word.
+        has_links = not self._linked.keys().isdisjoint(own)
+        return has_links and _UNSPACED.search(self.source, node.start, node.end) is not None
 
     def _trimmed(self, node: Node, place: Range) -> Range:
         """A place without the punctuation that is beside the element in the source."""
@@ -371,7 +377,8 @@ class _Placer:
 
 def _is_sign(char: str) -> bool:
     """Whether it is punctuation or a symbol."""
-    return bool(char) and not (char.isalnum() or char.isspace() or char == "_")
+    # A mark is a part of its letter in Hindi or Thai.
+    return bool(char) and not (char.isspace() or char == "_" or category(char)[0] in "LNM")
 
 
 def _core_of(text: str, start: int, end: int) -> Range:
