@@ -7,6 +7,7 @@ import codecs
 import contextlib
 import functools
 import gzip
+import io
 import logging
 import lzma
 import re
@@ -14,7 +15,7 @@ import sys
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from mtkit.base.errors import MtkitError, one_line
 
@@ -34,10 +35,62 @@ _OPENERS: dict[str, Callable[..., Any]] = {
     ".xz": lzma.open,
     ".zst": zstd.open,
 }
+_DECOMPRESSORS: dict[str, Callable[[], Any]] = {
+    ".bz2": bz2.BZ2Decompressor,
+    ".xz": lzma.LZMADecompressor,
+    ".zst": zstd.ZstdDecompressor,
+}
+# Bytes that are read of a compressed file at a time.
+_CHUNK = 1 << 16
+_FOLLOWED = "something follows the end of its compressed data"
+_PROGRAMS = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
 # The endings of the names of compressed files.
 COMPRESSIONS = tuple(_OPENERS)
+_CHUNK = 1 << 16
 # The exceptions of reading a file; the last three are from damaged compression.
 _DAMAGE = (OSError, EOFError, lzma.LZMAError, zlib.error, zstd.ZstdError)
+
+
+class _Streams(io.RawIOBase):
+    """The content of compressed streams one after another, and perhaps zeros, in a file.
+
+    Python's own readers of .bz2 and .xz end without an error where a stream is damaged.
+    """
+
+    def __init__(self, file: IO[bytes], begin: Callable[[], Any], *, closes: bool) -> None:
+        self._file, self._begin, self._closes = file, begin, closes
+        self._stream = begin()
+
+    def readable(self) -> bool:
+        """As of every file that is read."""
+        return True
+
+    def close(self) -> None:
+        """Close the file too, if it was opened for this."""
+        if self._closes:
+            self._file.close()
+        super().close()
+
+    def readinto(self, buffer: Any) -> int:
+        """Raises one of `_DAMAGE` for a file that was cut, or has something else behind its end."""
+        content, stream = b"", self._stream
+        while not content:
+            is_next = stream.eof
+            given = stream.unused_data.lstrip(b"\0") if is_next else b""
+            while not given and (is_next or stream.needs_input):
+                if not (chunk := self._file.read(_CHUNK)):
+                    if is_next:
+                        return 0
+                    raise EOFError("Compressed file ended before the end-of-stream marker")
+                given = chunk.lstrip(b"\0") if is_next else chunk
+            if is_next:
+                self._stream = stream = self._begin()
+            try:
+                content = stream.decompress(given, len(buffer))
+            except _DAMAGE as error:
+                raise EOFError(_FOLLOWED) if is_next else error from None
+        buffer[: len(content)] = content
+        return len(content)
 
 
 def open_binary(path: Path, *, raw: IO[bytes] | None = None) -> IO[bytes]:
@@ -45,15 +98,18 @@ def open_binary(path: Path, *, raw: IO[bytes] | None = None) -> IO[bytes]:
 
     A caller that needs the position in the file gives it open, as `raw`, and closes it.
     """
+    kind = path.suffix.lower()
     try:
-        if opener := _OPENERS.get(path.suffix.lower()):
-            stream: IO[bytes] = opener(path if raw is None else raw)
-            return stream
-        return path.open("rb") if raw is None else raw
+        if kind == ".gz":
+            return cast("IO[bytes]", gzip.open(path if raw is None else raw))
+        file = path.open("rb") if raw is None else raw
     except OSError as error:
         raise MtkitError(f"{path}: {error.strerror}") from error
     except ValueError as error:  # the name is not possible
         raise MtkitError(f"{path}: {error}") from error
+    if begin := _DECOMPRESSORS.get(kind):
+        return io.BufferedReader(_Streams(file, begin, closes=raw is None), _CHUNK)
+    return file
 
 
 def uncompressed_name(path: Path) -> Path:
@@ -81,8 +137,9 @@ def damage_reported(name: Path | str) -> Iterator[None]:
     except _DAMAGE as error:
         reason = getattr(error, "strerror", None) or _other_content(Path(name)) or str(error)
         # Python says "Not a gzipped file" of what follows the end of one, too.
-        if reason.startswith("Not a gzipped file"):
-            reason = "something follows the end of its gzip data; gzip -dc prints what is before it"
+        if reason.startswith(("Not a gzipped file", _FOLLOWED)):
+            program = _PROGRAMS[Path(name).suffix.lower()]
+            reason = f"{_FOLLOWED}; {program} -dc prints what is before it"
         raise MtkitError(f"{name}: cannot be read: {reason}") from error
 
 

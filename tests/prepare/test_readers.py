@@ -330,6 +330,19 @@ def test_damaged_compression_is_reported_with_the_name_of_the_file(tmp_path, suf
         assert message.startswith(f"{bad}: cannot be read: ")
 
 
+@pytest.mark.parametrize("suffix", [suffix for suffix in COMPRESS if suffix])
+def test_nothing_behind_the_end_of_compressed_data_is_lost(tmp_path, suffix):
+    first, second = (COMPRESS[suffix](line) for line in (b"one\n", b"two\n"))
+    path = tmp_path / f"a{suffix}"
+    for zeros in (b"", bytes(4), bytes(100_000)):
+        path.write_bytes(first + zeros + second + zeros)
+        assert list(read_lines(path)) == ["one", "two"]
+    for rest in (b"garbage", second[:9] + b"garbage" * 9):
+        path.write_bytes(first + rest)
+        message = error_of(lambda: list(read_lines(path)))
+        assert re.search("cannot be read: (something follows the end|Error -3)", message)
+
+
 @pytest.mark.parametrize("text", ["x" * 300, "a\0b", "x" * 300 + ".tsv", "\udcff\n"])
 def test_a_name_that_no_file_can_have_is_reported_in_one_line(text):
     error_of(lambda: source_of(text))
