@@ -17,7 +17,15 @@ import numpy.typing as npt
 
 from mtkit.base.arrays import concat_ranges, pad_rows
 from mtkit.base.errors import MtkitError
-from mtkit.base.files import Record, parse_record, read_record, sha256_of, sha256_of_json
+from mtkit.base.files import (
+    MANIFEST,
+    Record,
+    not_a,
+    parse_record,
+    read_record,
+    sha256_of,
+    sha256_of_json,
+)
 from mtkit.base.models import Limits, Natural
 from mtkit.base.sentences import LineFacts
 from mtkit.base.text import read_lines
@@ -34,7 +42,6 @@ Lengths = npt.NDArray[np.int32]
 
 # That of data with tags on both sides is one more, because earlier versions know no such tags.
 FORMAT = 4
-MANIFEST = "manifest.json"
 DROPPED = "dropped.tsv.gz"
 # Held-out pairs that are nearly the same as a training pair; without, there are none.
 NEAR_DUPLICATES = "near_duplicates.tsv"
@@ -251,7 +258,7 @@ class PreparedData:
             MtkitError: if there is none, or a file of it is missing or has another size.
         """
         if not (path / MANIFEST).is_file():
-            raise MtkitError(f"{path}: no prepared data here; run mtkit prepare first")
+            raise not_a("prepared folder", path, advice="mtkit prepare makes one")
         manifest = read_record(path / MANIFEST, DataManifest, advice="prepare again")
         if manifest.format < FORMAT:
             raise MtkitError(f"{path}: prepared by another version of mtkit; prepare again")

@@ -26,9 +26,11 @@ from typing import Any
 from mtkit import __version__
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import (
+    MANIFEST,
     FileLock,
     lock,
     naming_file,
+    not_a,
     read_record,
     sha256_of,
     write_record,
@@ -50,7 +52,6 @@ from mtkit.tokenizer import VOCABULARY_FILES, Vocabularies
 log = logging.getLogger(__name__)
 
 CONFIG = "config.yaml"
-_MANIFEST = "manifest.json"
 METRICS = "metrics.jsonl"
 SAMPLES = "samples.jsonl"
 PAGE = "report.html"
@@ -101,7 +102,7 @@ class Run:
         The checksums are added to the manifest here. Raises `MtkitError`, and deletes nothing, if
         a folder has the name of a file of a run.
         """
-        for name in (_MANIFEST, *_FILES):
+        for name in (MANIFEST, *_FILES):
             if (path / name).is_dir():
                 raise MtkitError(f"{path / name}: is a folder; move it away")
         if (path / CHECKPOINTS).is_file():
@@ -110,7 +111,7 @@ class Run:
             shutil.rmtree(path / CHECKPOINTS, ignore_errors=True)
             (path / CHECKPOINTS).mkdir(parents=True)
             # The manifest first, because a folder without one is created again.
-            for old in (_MANIFEST, *_FILES):
+            for old in (MANIFEST, *_FILES):
                 (path / old).unlink(missing_ok=True)
             shutil.rmtree(path / BOARD, ignore_errors=True)
             (path / METRICS).write_bytes(b"")
@@ -125,7 +126,7 @@ class Run:
                 }
             )
             # Last, because a folder is a run once it has a manifest.
-            write_record(path / _MANIFEST, manifest)
+            write_record(path / MANIFEST, manifest)
         return cls(path, config, manifest)
 
     @staticmethod
@@ -155,10 +156,10 @@ class Run:
             return False
         names = {file.name for file in path.iterdir() if not file.name.endswith(".partial")}
         names.discard(_LOCK)
-        if (path / _MANIFEST).is_file():
+        if (path / MANIFEST).is_file():
             # Of a run, undamaged, and not of prepared data.
             with contextlib.suppress(MtkitError):
-                read_record(path / _MANIFEST, RunManifest, advice=_TRAIN_AGAIN)
+                read_record(path / MANIFEST, RunManifest, advice=_TRAIN_AGAIN)
                 return True
             return {CONFIG, CHECKPOINTS} <= names
         if any((path / CHECKPOINTS).glob("*")):
@@ -169,7 +170,7 @@ class Run:
     @staticmethod
     def is_run(path: Path) -> bool:
         """Whether there is a run folder."""
-        return (path / _MANIFEST).is_file()
+        return (path / MANIFEST).is_file()
 
     @classmethod
     def open(cls, path: Path) -> Run:
@@ -177,12 +178,11 @@ class Run:
         if not cls.is_run(path):
             if (path / CONFIG).is_file() and any((path / CHECKPOINTS).glob("step-*")):
                 raise MtkitError(
-                    f"{path / _MANIFEST}: missing or not a file; restore it from a copy, or "
+                    f"{path / MANIFEST}: missing or not a file; restore it from a copy, or "
                     "train again in another folder"
                 )
-            what = "is not a run folder" if path.exists() else "there is no such run folder"
-            raise MtkitError(f"{path}: {what}; mtkit train makes one")
-        manifest = read_record(path / _MANIFEST, RunManifest, advice=_TRAIN_AGAIN)
+            raise not_a("run folder", path, advice="mtkit train makes one")
+        manifest = read_record(path / MANIFEST, RunManifest, advice=_TRAIN_AGAIN)
         if manifest.format < FORMAT:
             raise MtkitError(f"{path}: was made by another version of mtkit; train again")
         if not (path / CONFIG).is_file():
@@ -242,7 +242,7 @@ class Run:
         is_joint = VOCABULARY_FILES.joint in self.manifest.files
         if self.manifest.files.keys() != {*VOCABULARY_FILES.used(is_joint=is_joint)}:
             raise MtkitError(
-                f"{self.path / _MANIFEST}: does not list the tokenizer files; {_TRAIN_AGAIN}"
+                f"{self.path / MANIFEST}: does not list the tokenizer files; {_TRAIN_AGAIN}"
             )
         for name, checksum in self.manifest.files.items():
             path, again = self.path / name, self.manifest.converted_by
@@ -402,7 +402,7 @@ class Run:
 
 def find_run(root: Path) -> Run:
     """The run under `root` with the newest checkpoint; `MtkitError` if there is none."""
-    folders = sorted(path.parent for path in root.glob(f"[!.]*/{_MANIFEST}"))
+    folders = sorted(path.parent for path in root.glob(f"[!.]*/{MANIFEST}"))
     saved = [(path, folder) for folder in folders for path in (folder / CHECKPOINTS).glob(COMPLETE)]
     if not saved:
         what = f"the runs under {root}/ have no checkpoint yet"

@@ -156,5 +156,5 @@ def test_a_run_made_with_absolute_paths_resumes_and_is_exported_without_them(
     manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["command"] == ["mtkit", "train", "--init-from", "base"]
     assert manifest["started_from"]["run"] == "base"
-    with pytest.raises(MtkitError, match="no prepared data here"):
+    with pytest.raises(MtkitError, match="there is no such prepared folder"):
         PreparedData.open(Run.open(out).data_path)

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# What a run folder and a prepared folder have, and what an export has.
+MANIFEST, EXPORT = "manifest.json", "export.json"
 _CHECKSUM = "checksum"
 # Characters of the name of a file in its temporary name. A name has at most 255 bytes, and a
 # character up to four.
@@ -254,6 +256,21 @@ def kind_of(path: Path) -> str:
         if isinstance(content, dict) and _CHECKSUM in content:
             return str(content.get("kind", ""))
     return ""
+
+
+def not_a(wanted: str, path: Path, *, advice: str) -> MtkitError:
+    """The error for a path that is no folder of the `wanted` kind, which says what it is."""
+    if not path.exists():
+        return MtkitError(f"{path}: there is no such {wanted}; {advice}")
+    for folder in (*sorted(path.glob("[!.]*")), *path.parents):
+        if kind_of(folder / MANIFEST) == wanted:
+            return MtkitError(f"{path}: is not a {wanted}, but {folder} is one; give that")
+    what = "a folder of something else" if path.is_dir() else "a file"
+    if (path / EXPORT).is_file():
+        what = "an export for other software"
+    elif path.is_dir() and not any(path.glob("*")):
+        what = "an empty folder"
+    return MtkitError(f"{path}: is {what}, not a {wanted}; {advice}")
 
 
 def parse_record(content: Any, kind: type[RecordT], *, name: str, advice: str) -> RecordT:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mtkit.base.errors import MtkitError
-from mtkit.base.files import NewerFormatError, parse_record
+from mtkit.base.files import EXPORT, NewerFormatError, parse_record
 from mtkit.base.sentences import LineFacts
 from mtkit.config import Config, DecodeConfig, change_decoding, parse_config
 from mtkit.convert.untrusted import read_json
@@ -24,7 +24,7 @@ Format = Literal["ctranslate2", "huggingface", "onnx", "argos", "safetensors"]
 Quantization = Literal["float32", "float16", "int8"]
 
 # A folder with this file is an export.
-RECORD = "export.json"
+RECORD = EXPORT
 # Marian always has a file for each side.
 SENTENCEPIECE_FILES = VocabularyFiles("sentencepiece.model", "source.spm", "target.spm")
 # A translation of usual length, in subwords.

@@ -25,7 +25,7 @@ import torch
 
 import mtkit
 from mtkit.base.errors import MtkitError, reason_of
-from mtkit.base.files import kind_of
+from mtkit.base.files import MANIFEST, kind_of
 from mtkit.base.folders import check_writable, new_folder
 from mtkit.base.hub_client import quiet_client, the_hub, transport_errors
 from mtkit.base.invisible import visible
@@ -57,7 +57,6 @@ from mtkit.convert.verification import (
     compare,
     example_languages,
 )
-from mtkit.data import MANIFEST
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.run_manifest import DataOrigin, ImportRecord, RunManifest

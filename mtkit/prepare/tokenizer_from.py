@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from mtkit.base.errors import MtkitError, encodable
-from mtkit.base.files import Record, json_text, read_record, sha256_of, shareable_name
+from mtkit.base.files import MANIFEST, Record, json_text, read_record, sha256_of, shareable_name
 from mtkit.base.sentencepiece_model import Piece, pieces_in
 from mtkit.base.text import base_language, check_language
 from mtkit.data import DataManifest, FileFacts, TaskName
@@ -27,7 +27,6 @@ from mtkit.tokenizer import VOCABULARY_FILES, Vocabularies, language_tag
 
 log = logging.getLogger(__name__)
 
-_MANIFEST = "manifest.json"
 _ADVICE = "give another --tokenizer-from"
 # A text has more of its subwords spelled in bytes, or unknown, only if it has another script: in a
 # script of the vocabulary these are rare characters, in another one nearly all subwords.
@@ -100,9 +99,9 @@ class ExistingVocabularies:
                 vocabularies are for other languages or another task, or lack a tag, or if a
                 language cannot be added.
         """
-        if not (path / _MANIFEST).is_file():
+        if not (path / MANIFEST).is_file():
             raise MtkitError(f"{path}: is not a run folder or a prepared folder; {_ADVICE}")
-        manifest = read_record(path / _MANIFEST, _Origin, advice=_ADVICE)
+        manifest = read_record(path / MANIFEST, _Origin, advice=_ADVICE)
         origin = manifest.data or manifest
         if origin.task != corpus.task:
             raise _unsuited(path, f"is for {origin.task}, not for {corpus.task}")

@@ -14,7 +14,7 @@ import numpy as np
 
 from mtkit import data
 from mtkit.base.errors import column
-from mtkit.base.files import kind_of, sha256_of, write_record
+from mtkit.base.files import MANIFEST, kind_of, sha256_of, write_record
 from mtkit.base.folders import KEY, SCRATCH, check_writable, new_folder
 from mtkit.tokenizer import Vocabularies
 
@@ -27,7 +27,7 @@ def check_free(path: Path, *, force: bool) -> None:
     """Refuse an output folder that exists or cannot be created; `force` allows a prepared one."""
 
     def is_kind(folder: Path) -> bool:
-        return kind_of(folder / data.MANIFEST) == "prepared folder"
+        return kind_of(folder / MANIFEST) == "prepared folder"
 
     check_writable(path, force=force, kind="a prepared folder", place="--out", is_kind=is_kind)
 
@@ -166,7 +166,7 @@ class PreparedWriter:
         """Complete every file and write the manifest last; call it only once."""
         self.end_part()
         self.close()
-        names = {*os.listdir(self._folder)} - {SCRATCH, data.MANIFEST}
+        names = {*os.listdir(self._folder)} - {SCRATCH, MANIFEST}
         files = {
             path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
             for path in (self._folder / name for name in sorted(names))
@@ -178,7 +178,7 @@ class PreparedWriter:
             "token_type": self.token_type.str,
             "files": files,
         }
-        place = self._folder / data.MANIFEST
+        place = self._folder / MANIFEST
         manifest = data.DataManifest.model_validate(content)
         write_record(place, manifest)
         # Delete the key first, because a kill may come in between.

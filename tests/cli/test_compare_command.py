@@ -210,6 +210,38 @@ def test_a_run_is_refused_where_it_cannot_be_compared(trained, command, message)
     assert message in trained.refused("compare", "runs/tiny", *command, *OUTPUT)
 
 
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("runs", "runs: is not a run folder, but runs/tiny is one; give that"),
+        ("runs/tiny/checkpoints", "is not a run folder, but runs/tiny is one; give that"),
+        ("data", "data: is a folder of something else, not a run folder; mtkit train makes one"),
+        ("data/tiny", "data/tiny: is a prepared folder, not a run folder"),
+        ("hollow", "hollow: is an empty folder, not a run folder; mtkit train makes one"),
+        ("export", "export: is an export for other software, not a run folder"),
+    ],
+)
+def test_another_folder_than_a_run_is_named(trained: Place, path: str, message: str):
+    (trained.folder / "hollow").mkdir()
+    trained.write("export/export.json", "{}")
+    for command in (["compare", path, *OUTPUT], ["translate", "--run", path]):
+        assert message in trained.refused(*command)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("data", "data: is not a prepared folder, but data/tiny is one; give that"),
+        ("test.en", "test.en: is a file, not a prepared folder; mtkit prepare makes one"),
+        ("runs/tiny", "runs/tiny: is a run folder, not a prepared folder"),
+        ("nowhere", "nowhere: there is no such prepared folder; mtkit prepare makes one"),
+    ],
+)
+def test_another_folder_than_data_is_named(trained: Place, path: str, message: str):
+    trained.write("test.en", "one\n")
+    assert message in trained.refused("score", "--data", path)
+
+
 def test_a_parser_is_refused(place: Place, parser: Run):
     error = place.refused("compare", parser.path, "--output", "page.html")
     assert "is a parser, and mtkit compare is for translations" in error
