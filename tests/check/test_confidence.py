@@ -41,6 +41,25 @@ def test_features_are_worked_by_hand():
     assert found["subwords of a translated word"] == pytest.approx(2 / 3)
 
 
+def test_the_probability_of_subwords_in_a_row_is_worked_by_hand():
+    half, quarter = np.log([0.5, 0.25])
+    found = features_of([half, quarter, half, half], PAIR)[-2:]
+    # Two in a row: 1/8, 1/8 and 1/4; three in a row: 1/16 and 1/16.
+    assert found == pytest.approx([1 / 6, 1 / 16])
+    # A shorter translation is taken as a whole.
+    assert features_of([half, quarter], PAIR)[-2:] == pytest.approx([1 / 8, 1 / 8])
+
+
+def test_a_forecast_of_an_older_file_ignores_the_newer_features():
+    x, y = _data(300, 9)
+    older = Forecast.fit(x[:, :-2], y)
+    assert older.of(x[0, :-2].tolist()) == older.of(x[0].tolist())
+    x, y = np.column_stack([x, x[:, :4]]), y
+    older = Forecast.fit(np.delete(x, [22, 23], axis=1), y)
+    assert older.of(np.delete(x[0], [22, 23]).tolist()) == older.of(x[0].tolist())
+    type(older).model_validate(older.model_dump())
+
+
 def _data(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     draw = np.random.default_rng(seed)
     x = draw.normal(size=(count, len(FEATURES)))

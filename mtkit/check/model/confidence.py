@@ -45,7 +45,11 @@ FEATURES = (
     "frequency of the translated words",
     "certainty of the source words",
     "subwords of a translated word",
+    "probability of two subwords in a row",
+    "probability of three subwords in a row",
 )
+# Older files were fitted without the last two.
+_NEW_FEATURES = slice(len(FEATURES) - 2, len(FEATURES))
 # Further ones of a translation with samples beside it.
 OF_SAMPLES = (
     "chrF to the samples",
@@ -101,11 +105,14 @@ class Forecast(Linear):
         columns = self.means, self.deviations, self.weights, self.low, self.high
         lengths = {len(column) for column in columns}
         known = len(FEATURES), len(FEATURES + OF_SAMPLES), len(FEATURES + OF_SAMPLES + OF_EXAMPLES)
-        if len(lengths) != 1 or not lengths.issubset(known):
+        if len(lengths) != 1 or not lengths.issubset({*known, *(count - 2 for count in known)}):
             raise ValueError("{}, {} or {} features are needed".format(*known))
 
     def of(self, features: Sequence[float]) -> float:
         """The forecast, 0 to 100."""
+        if len(self.weights) < len(features):
+            features = list(features)
+            del features[_NEW_FEATURES]
         forecast = self.total(features, self.low, self.high, outside=limits.OUTSIDE)
         if self.quality.tenths:
             mean, _ = self.of_validation
@@ -184,7 +191,15 @@ def features_of(log_probs: Sequence[float], pair: PairCoverage) -> list[float]:
         pair.tgt.frequency,
         pair.src.certainty,
         count / (len(pair.tgt.log_odds) + 1),
+        _mean_probability(log_probs, 2),
+        _mean_probability(log_probs, 3),
     ]
+
+
+def _mean_probability(log_probs: Sequence[float], length: int) -> float:
+    """The mean probability of `length` subwords in a row, as n-grams count in chrF."""
+    starts = range(max(1, len(log_probs) - length + 1))
+    return sum(math.exp(sum(log_probs[i : i + length])) for i in starts) / len(starts)
 
 
 def _quality(forecasts: FloatArray, log_probs: FloatArray, chrf: FloatArray) -> Quality:
