@@ -354,10 +354,7 @@ def linked(tiny_text: TinyText, tmp_path_factory: pytest.TempPathFactory) -> Pre
     ]
     (folder / "links").write_text("".join(f"{line}\n" for line in links))
     prepare_files(
-        "linked",
-        folder / "linked",
-        **tiny_text.prepare_arguments(),
-        alignments=[folder / "links"],
+        "linked", folder / "linked", **tiny_text.prepare_arguments(), alignments=[folder / "links"]
     )
     return PreparedData.open(folder / "linked")
 

@@ -39,22 +39,20 @@ def model(name: str) -> Transformer:
     return Transformer(config, 20, PAD_ID).eval()
 
 
-def test_the_feed_forward_network_applies_the_function_of_that_name(
-    name: str, model: Transformer
-) -> None:
+def test_the_feed_forward_network_applies_the_function_of_that_name(name, model):
     block: Any = model.encoder[0].feed_forward
     x = torch.linspace(-3, 3, 16).view(2, 8)
     function: Callable[[torch.Tensor], torch.Tensor] = getattr(F, name)
     assert torch.equal(block(x), block.outer(function(block.inner(x))))
 
 
-def test_decoding_knows_the_same_function_in_place(name: str) -> None:
+def test_decoding_knows_the_same_function_in_place(name):
     x = torch.linspace(-3, 3, 16)
     expected = getattr(F, name)(x)
     assert torch.equal(_IN_PLACE[getattr(F, name)](x.clone()), expected)
 
 
-def test_the_native_engine_lists_the_activations_in_the_order_of_its_header(name: str) -> None:
+def test_the_native_engine_lists_the_activations_in_the_order_of_its_header(name):
     header = Path(mtkit.__file__).parent / "native" / "src" / "shape.h"
     (values,) = re.findall(
         r"enum class Activation : int32_t \{ (.*?) \}", header.read_text("utf-8")
@@ -63,7 +61,7 @@ def test_the_native_engine_lists_the_activations_in_the_order_of_its_header(name
     assert name in ACTIVATIONS
 
 
-def test_every_export_and_import_can_express_it(name: str, model: Transformer) -> None:
+def test_every_export_and_import_can_express_it(name, model):
     pytest.importorskip("onnx")
     theirs = TRANSFORMERS_NAMES.get(name, name)
     assert marian_settings(model, 10)["activation_function"] == theirs

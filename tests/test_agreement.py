@@ -14,8 +14,6 @@ import torch
 from support.program import printed
 from support.runs import remade
 
-from mtkit.run_folder import Run
-
 AGREEMENT = Path(__file__).parent.parent / "benchmarks" / "agreement.py"
 
 
@@ -24,9 +22,7 @@ AGREEMENT = Path(__file__).parent.parent / "benchmarks" / "agreement.py"
     not all(importlib.util.find_spec(name) for name in ("transformers", "ctranslate2")),
     reason="the bench extra is not installed",
 )
-def test_logits_and_translations_equal_those_of_other_implementations(
-    tiny_run: Run, tmp_path: Path
-) -> None:
+def test_logits_and_translations_equal_those_of_other_implementations(tiny_run, tmp_path):
     weights = tiny_run.checkpoints()[-1].load_weights()
     # After four updates nearly everything is a tie; larger weights have opinions.
     generator = torch.Generator().manual_seed(3)

@@ -68,7 +68,7 @@ def test_a_batch_is_what_it_is_by_hand():
 
 
 @given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=70), data=st.data())
-def test_every_sentence_is_found_wherever_it_is(lengths: list[int], data: st.DataObject):
+def test_every_sentence_is_found_wherever_it_is(lengths, data):
     ids = np.arange(100, 100 + sum(lengths), dtype=np.uint16)
     array = TokenArray(ids, np.array(lengths, np.uint32))
     sentences = [part.tolist() for part in np.split(ids, np.cumsum(lengths)[:-1])]
@@ -121,9 +121,7 @@ def plainly_planned(
     # As if numbers had so few bits that a key and a place need two of them.
     bits=st.sampled_from([64, 8]),
 )
-def test_a_plan_is_the_plain_one_to_the_last_pair(
-    lengths: list[tuple[int, int]], budget: int, seed: int | None, dtype: Any, bits: int
-):
+def test_a_plan_is_the_plain_one_to_the_last_pair(lengths, budget, seed, dtype, bits):
     src, tgt = np.array(lengths, dtype).reshape(-1, 2).T
     ours, plain = (None if seed is None else np.random.default_rng(seed) for _ in range(2))
     with pytest.MonkeyPatch.context() as patch:
@@ -163,7 +161,7 @@ def realistic_lengths(count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize(("count", "budget"), [(50_000, 1500), (100_000, 3125), (300_000, 3125)])
-def test_nearly_all_slots_hold_tokens_on_both_sides(count: int, budget: int):
+def test_nearly_all_slots_hold_tokens_on_both_sides(count, budget):
     src, tgt = realistic_lengths(count)
     plan = plan_batches(src, tgt, budget=budget, rng=np.random.default_rng(1))
     for lengths in (src, tgt):
@@ -194,7 +192,7 @@ SOURCES = st.lists(st.tuples(st.integers(0, 30), st.floats(0.05, 3.0)), min_size
 
 
 @given(sources=SOURCES, seed=st.integers(0, 9))
-def test_weights_are_kept_to_the_pair(sources: list[tuple[int, float]], seed: int):
+def test_weights_are_kept_to_the_pair(sources, seed):
     count = sum(pairs for pairs, _ in sources)
     expected = [int(w) * n + round((w - int(w)) * n) for n, w in sources]
     pairs = weighted(random_pairs(count), *sources)
@@ -226,7 +224,7 @@ def test_tokens_of_an_epoch_count_as_often_as_they_occur():
     assert weighted(pairs, (2, 3.0), (2, 0.5)).epoch_tokens() == 3 * 5 + 16 // 2
 
 
-def test_the_weights_of_prepared_data_are_known_and_make_it_other_data(tiny_data: PreparedData):
+def test_the_weights_of_prepared_data_are_known_and_make_it_other_data(tiny_data):
     count = len(tiny_data.pairs("train"))
 
     def data(*sources: dict[str, Any]) -> PreparedData:
@@ -248,7 +246,7 @@ def test_the_weights_of_prepared_data_are_known_and_make_it_other_data(tiny_data
 
 
 @pytest.mark.parametrize("per_update", [1, 3])
-def test_every_pair_appears_once_in_an_epoch_and_again_in_the_next(per_update: int):
+def test_every_pair_appears_once_in_an_epoch_and_again_in_the_next(per_update):
     batches = TokenBatches(random_pairs(200), budget=120, per_update=per_update, seed=1)
     stream = itertools.chain.from_iterable(batches)
     for _ in range(3):
@@ -265,11 +263,8 @@ def test_an_update_has_its_batches_even_where_an_epoch_ends_within_it():
         assert [batch.tolist() for batch in update] == [next(alone).tolist() for _ in range(4)]
 
 
-@given(
-    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=5),
-    parts=st.integers(1, 12),
-)
-def test_split_batches_have_the_same_pairs_in_parts_of_about_one_size(sizes: list[int], parts: int):
+@given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=5), parts=st.integers(1, 12))
+def test_split_batches_have_the_same_pairs_in_parts_of_about_one_size(sizes, parts):
     ends = np.cumsum([0, *sizes])
     batches = [np.arange(start, end) for start, end in itertools.pairwise(ends)]
     found = split(batches, parts)
@@ -282,7 +277,7 @@ def test_split_batches_have_the_same_pairs_in_parts_of_about_one_size(sizes: lis
 
 
 @given(lengths=LENGTHS.filter(bool), fits=st.integers(40, 200))
-def test_parts_fit_and_one_fewer_would_not(lengths: list[tuple[int, int]], fits: int):
+def test_parts_fit_and_one_fewer_would_not(lengths, fits):
     src, tgt = (list(side) for side in zip(*lengths, strict=True))
     batches = TokenBatches(sentence_pairs(src, tgt), budget=200, seed=1)
     longest = np.maximum(src, tgt)
@@ -306,9 +301,7 @@ def test_another_epoch_has_another_order_and_other_neighbours():
 
 @pytest.mark.parametrize("sources", [[], [(20, 1.7), (40, 0.6)]])
 @pytest.mark.parametrize("per_update", [1, 3])
-def test_a_stream_resumes_exactly_wherever_it_was_stopped(
-    per_update: int, sources: list[tuple[int, float]]
-):
+def test_a_stream_resumes_exactly_wherever_it_was_stopped(per_update, sources):
     pairs = weighted(random_pairs(60), *sources)
 
     def stream() -> TokenBatches:
@@ -328,7 +321,7 @@ def test_a_stream_resumes_exactly_wherever_it_was_stopped(
 
 
 @pytest.mark.parametrize("parts", [1, 3, 40])
-def test_the_largest_part_is_the_largest_of_the_epoch(parts: int):
+def test_the_largest_part_is_the_largest_of_the_epoch(parts):
     pairs = random_pairs(150)
     batches = TokenBatches(pairs, budget=120, seed=1)
 

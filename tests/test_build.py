@@ -10,7 +10,6 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
-from collections.abc import Callable
 from importlib.metadata import distribution
 from pathlib import Path
 
@@ -87,7 +86,7 @@ def builds(tmp_path: Path) -> Builds:
     return Builds(tmp_path)
 
 
-def test_a_library_is_compiled_once_and_a_line_says_so(builds: Builds):
+def test_a_library_is_compiled_once_and_a_line_says_so(builds):
     count, printed = builds.build()
     assert count == 3  # two files, and the library
     assert "compiling the native engine, 2 files of C++" in printed
@@ -118,9 +117,7 @@ def test_a_library_is_compiled_once_and_a_line_says_so(builds: Builds):
         lambda one: one.cache.chmod(0o777),
     ],
 )
-def test_a_library_of_anything_else_is_not_taken(
-    change: Callable[[Builds], object], builds: Builds
-):
+def test_a_library_of_anything_else_is_not_taken(change, builds):
     builds.build()
     changed = change(builds)
     environment = changed if isinstance(changed, dict) else {}
@@ -138,12 +135,12 @@ pwd.getpwuid = getpwuid
 """
 
 
-def test_without_a_home_folder_the_engine_is_compiled_and_not_kept(builds: Builds):
+def test_without_a_home_folder_the_engine_is_compiled_and_not_kept(builds):
     (builds.folder / "sitecustomize.py").write_text(NO_HOME)
     assert builds.build(PYTHONPATH=str(builds.folder))[0] == 3
 
 
-def test_only_the_newest_libraries_are_kept_and_nothing_half_written(builds: Builds):
+def test_only_the_newest_libraries_are_kept_and_nothing_half_written(builds):
     for number in range(6):
         (builds.folder / "mtkit/native/src/one.cpp").write_text(f"// {number}")
         assert builds.build()[0] == 3
@@ -180,7 +177,7 @@ def build(sources: Path, **environment: str) -> tuple[zipfile.ZipFile, str]:
 
 
 @pytest.mark.slow
-def test_a_wheel_has_the_engine_for_every_python_of_its_platform(sources: Path):
+def test_a_wheel_has_the_engine_for_every_python_of_its_platform(sources):
     if not any(map(shutil.which, ("c++", "g++", "clang++"))):
         pytest.skip("no C++ compiler is installed")
     wheel, _ = build(sources)
@@ -193,9 +190,7 @@ def test_a_wheel_has_the_engine_for_every_python_of_its_platform(sources: Path):
 
 
 @pytest.mark.slow
-def test_without_a_compiler_a_wheel_is_built_without_the_engine_and_one_line_says_so(
-    sources: Path,
-):
+def test_without_a_compiler_a_wheel_is_built_without_the_engine_and_one_line_says_so(sources):
     wheel, printed = build(sources, CC="/missing/cc", CXX="/missing/c++")
     assert str(wheel.filename).endswith("-py3-none-any.whl")
     assert ENGINE not in wheel.namelist()
@@ -205,7 +200,7 @@ def test_without_a_compiler_a_wheel_is_built_without_the_engine_and_one_line_say
 
 
 @pytest.mark.slow
-def test_a_wheel_has_every_file_of_the_package_but_the_sources_of_the_engine(sources: Path):
+def test_a_wheel_has_every_file_of_the_package_but_the_sources_of_the_engine(sources):
     files = (file for file in (sources / "mtkit").rglob("*") if file.is_file())
     expected = {file.relative_to(sources).as_posix() for file in files}
     expected -= {name for name in expected if name.startswith("mtkit/native/src/")}
@@ -214,9 +209,7 @@ def test_a_wheel_has_every_file_of_the_package_but_the_sources_of_the_engine(sou
 
 
 @pytest.mark.slow
-def test_a_library_of_earlier_sources_is_not_in_a_wheel_whose_sources_do_not_compile(
-    sources: Path,
-):
+def test_a_library_of_earlier_sources_is_not_in_a_wheel_whose_sources_do_not_compile(sources):
     built = f"lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
     stale = sources / "build" / built / ENGINE
     stale.parent.mkdir(parents=True)
@@ -228,7 +221,7 @@ def test_a_library_of_earlier_sources_is_not_in_a_wheel_whose_sources_do_not_com
 
 
 @pytest.mark.slow
-def test_the_source_distribution_has_every_file_of_the_package(sources: Path):
+def test_the_source_distribution_has_every_file_of_the_package(sources):
     code = "from setuptools import build_meta; print(build_meta.build_sdist('dist'))"
     subprocess.run([sys.executable, "-c", code], cwd=sources, check=True, capture_output=True)
     (archive,) = (sources / "dist").glob("*.tar.gz")

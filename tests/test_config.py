@@ -126,9 +126,7 @@ MISTAKES: dict[str, tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES.keys())
-def test_each_mistake_gives_one_line_that_names_the_file_and_the_key(
-    mistake: tuple[str, ...], tmp_path: Path
-):
+def test_each_mistake_gives_one_line_that_names_the_file_and_the_key(mistake, tmp_path):
     message = refused(mistake[0], tmp_path)
     for word in ("my.yaml", *mistake[1:]):
         assert word in message
@@ -154,11 +152,11 @@ def aliases(levels: int, width: int) -> str:
     ],
     ids=["aliases", "key", "value", "text", "key given twice", "name"],
 )
-def test_a_message_is_short_however_long_the_value(text: str, tmp_path: Path):
+def test_a_message_is_short_however_long_the_value(text, tmp_path):
     assert len(refused(text, tmp_path)) < 1500
 
 
-def test_an_override_is_read_and_cut_as_the_file_is(tmp_path: Path):
+def test_an_override_is_read_and_cut_as_the_file_is(tmp_path):
     for value in ("9" * 5000, "[" * 3000, "!!timestamp 2024-13-45", "k" * 10**5, "\udcff"):
         message = refused("", tmp_path, f"train.seed={value}")
         assert "--set train.seed=" in message
@@ -175,14 +173,9 @@ FRACTIONS += [("2E-4", 0.0002), ("1e3", 1000.0), ("2.5e-1", 0.25)]
 
 @pytest.mark.parametrize(
     ("key", "written", "number"),
-    [
-        *(("seed", *one) for one in INTEGERS),
-        *(("learning_rate_scale", *one) for one in FRACTIONS),
-    ],
+    [*(("seed", *one) for one in INTEGERS), *(("learning_rate_scale", *one) for one in FRACTIONS)],
 )
-def test_a_number_is_read_as_the_core_schema_of_yaml_says(
-    key: str, written: str, number: float, tmp_path: Path
-):
+def test_a_number_is_read_as_the_core_schema_of_yaml_says(key, written, number, tmp_path):
     # YAML 1.2.2, section 10.3.2.
     file = tmp_path / "my.yaml"
     file.write_text(f"train: {{{key}: {written}}}")
@@ -194,12 +187,12 @@ def test_a_number_is_read_as_the_core_schema_of_yaml_says(
     "written",
     ["1:30", "1_000", "0b1", "1e", "0o8", "0xg", "2024-01-01", "=", "<<", "yes", "No", "off", "y"],
 )
-def test_what_has_a_type_in_yaml_1_1_alone_is_text(written: str):
+def test_what_has_a_type_in_yaml_1_1_alone_is_text(written):
     assert load_config("base", [f"data.dir={written}"]).data.dir == written
 
 
 @pytest.mark.parametrize("text", ["? [a]\n: 1\n", "1: 2", "null: {}", "model: {1: 2}"])
-def test_a_key_that_is_not_a_word_is_refused_in_one_line(text: str, tmp_path: Path):
+def test_a_key_that_is_not_a_word_is_refused_in_one_line(text, tmp_path):
     refused(text, tmp_path)
 
 
@@ -207,7 +200,7 @@ def test_a_key_that_is_not_a_word_is_refused_in_one_line(text: str, tmp_path: Pa
     "override",
     ["train.max_steps", "max_steps=3", "=3", "train.max_steps=[1", "train.max_steps=1: 2: 3"],
 )
-def test_a_malformed_override_is_quoted_in_one_line(override: str, tmp_path: Path):
+def test_a_malformed_override_is_quoted_in_one_line(override, tmp_path):
     assert f"--set {override}" in refused("", tmp_path, override)
 
 
@@ -226,9 +219,7 @@ def test_a_malformed_override_is_quoted_in_one_line(override: str, tmp_path: Pat
         ("train.=3", ("train.",)),
     ],
 )
-def test_an_override_is_checked_like_the_file(
-    override: str, words: tuple[str, ...], tmp_path: Path
-):
+def test_an_override_is_checked_like_the_file(override, words, tmp_path):
     message = refused("", tmp_path, override)
     for word in words:
         assert word in message
@@ -245,7 +236,7 @@ def test_an_override_is_checked_like_the_file(
         "model.d_model=17",
     ],
 )
-def test_a_mistake_in_an_override_is_not_blamed_on_the_file(override: str, tmp_path: Path):
+def test_a_mistake_in_an_override_is_not_blamed_on_the_file(override, tmp_path):
     message = refused("model: {d_model: 16, n_heads: 2}", tmp_path, override, "model.dropout=0.2")
     assert message.startswith(f"--set {override}: ")
 
@@ -253,7 +244,7 @@ def test_a_mistake_in_an_override_is_not_blamed_on_the_file(override: str, tmp_p
 @pytest.mark.parametrize(
     "text", ["model: {d_model: 16, n_heads: 3}", "model: 3", "modle: {n_heads: 3}"]
 )
-def test_a_mistake_in_the_file_is_not_blamed_on_an_override(text: str, tmp_path: Path):
+def test_a_mistake_in_the_file_is_not_blamed_on_an_override(text, tmp_path):
     message = refused(text, tmp_path, "model.dropout=0.2")
     assert message.startswith(f"{tmp_path}/")
     assert ".yaml: mod" in message or ".yaml: unknown key modle" in message
@@ -268,7 +259,7 @@ def test_an_unknown_preset_suggests_the_nearest_and_lists_them_all():
         assert name in message
 
 
-def test_a_file_that_is_not_text_is_refused_by_name(tmp_path: Path):
+def test_a_file_that_is_not_text_is_refused_by_name(tmp_path):
     file = tmp_path / "my.yaml"
     file.write_bytes(b"model: {d_ff: 64} # caf\xe9\n")
     with pytest.raises(MtkitError, match=r"my\.yaml"):
@@ -276,9 +267,7 @@ def test_a_file_that_is_not_text_is_refused_by_name(tmp_path: Path):
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "model:\n", "model:\n  # d_ff: 64\n"])
-def test_an_empty_file_or_section_is_the_defaults(
-    text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
+def test_an_empty_file_or_section_is_the_defaults(text, tmp_path, caplog):
     file = tmp_path / "my.yaml"
     file.write_text(text)
     assert load_config(str(file)) == Config()
@@ -286,7 +275,7 @@ def test_an_empty_file_or_section_is_the_defaults(
 
 
 @pytest.mark.parametrize("text", ["", "%YAML 1.1\n---\n", "%YAML 1.2\n---\n"])
-def test_norwegian_is_a_language_with_quotes_and_without(text: str, tmp_path: Path):
+def test_norwegian_is_a_language_with_quotes_and_without(text, tmp_path):
     file = tmp_path / "my.yaml"
     file.write_text(text + 'data: {src_lang: "no", tgt_lang: no}')
     data = load_config(str(file)).data
@@ -366,7 +355,7 @@ def test_every_row_of_table_3_is_a_preset():
 
 
 @pytest.mark.parametrize("row", TABLE_3)
-def test_a_row_of_table_3_differs_from_base_as_the_paper_prints_it(row: str):
+def test_a_row_of_table_3_differs_from_base_as_the_paper_prints_it(row):
     base, found = columns_of_table_3("base"), columns_of_table_3(f"table3-{row}")
     assert {key: value for key, value in found.items() if value != base[key]} == TABLE_3[row]
     config = load_config(f"table3-{row}")
@@ -414,7 +403,7 @@ def test_tiny_is_trained_like_small_and_has_most_of_its_layers_in_the_encoder():
 
 
 @pytest.mark.parametrize("name", presets())
-def test_a_preset_keeps_as_many_checkpoints_as_it_averages(name: str):
+def test_a_preset_keeps_as_many_checkpoints_as_it_averages(name):
     config = load_config(name)
     assert config.train.keep_checkpoints >= config.decode.average_checkpoints
     assert config.train.max_steps >= config.train.warmup_steps
@@ -443,13 +432,7 @@ FLOATS = st.floats(min_value=1e-300, max_value=1e300)
     compiled=st.sampled_from(["auto", True, False]),
 )
 def test_dumping_and_loading_is_the_identity(
-    tmp_path_factory: pytest.TempPathFactory,
-    text: str | None,
-    epsilon: float,
-    penalty: float,
-    dropout: float,
-    steps: int,
-    compiled: str | bool,
+    tmp_path_factory, text, epsilon, penalty, dropout, steps, compiled
 ):
     tree: dict[str, Any] = {
         "data": {"dir": text},
@@ -470,7 +453,7 @@ def test_a_dump_is_plain_yaml_with_every_setting():
     assert tree["train"].keys() == TrainConfig.model_fields.keys()
 
 
-def test_an_override_goes_before_the_file_and_the_file_before_the_default(tmp_path: Path):
+def test_an_override_goes_before_the_file_and_the_file_before_the_default(tmp_path):
     file = tmp_path / "my.yaml"
     file.write_text("train: {max_steps: 20, warmup_steps: 30}")
     train = load_config(str(file), ["train.max_steps=7"]).train
@@ -487,7 +470,7 @@ def test_overrides_can_change_what_only_fits_together():
 
 
 def test_a_file_that_exists_goes_before_a_preset_of_its_name_and_a_folder_does_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
     Path("big").mkdir()
@@ -498,7 +481,7 @@ def test_a_file_that_exists_goes_before_a_preset_of_its_name_and_a_folder_does_n
 
 
 @pytest.mark.parametrize("written", ["big", "big.yaml", "configs/big.yaml", "/a/b/big.yml"])
-def test_a_run_is_named_after_its_configuration_however_it_was_given(written: str):
+def test_a_run_is_named_after_its_configuration_however_it_was_given(written):
     assert config_name(written) == "big"
 
 
@@ -519,7 +502,7 @@ def test_heads_that_do_not_divide_are_fine_once_their_width_is_given():
 
 
 @pytest.mark.parametrize("drawn", ["sample=true", "mbr_samples=8"])
-def test_what_changes_draws_can_be_set_where_there_are_any(drawn: str):
+def test_what_changes_draws_can_be_set_where_there_are_any(drawn):
     settings = ["decode.temperature=0.5", "decode.top_k=5", "decode.top_p=0.9"]
     decode = load_config("base", [*settings, f"decode.{drawn}"]).decode
     assert (decode.temperature, decode.top_k, decode.top_p) == (0.5, 5, 0.9)

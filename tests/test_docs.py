@@ -96,12 +96,12 @@ def mtkit_lines(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("name", sorted(commands.commands))
-def test_every_command_is_in_the_readme(name: str) -> None:
+def test_every_command_is_in_the_readme(name):
     assert f"mtkit {name}" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 @each_document(DOCUMENTS)
-def test_every_command_line_that_is_printed_parses(path: Path) -> None:
+def test_every_command_line_that_is_printed_parses(path):
     for line in mtkit_lines(path):
         words = shlex.split(line)[1:]
         if words[0] == "--version":
@@ -116,7 +116,7 @@ def test_every_command_line_that_is_printed_parses(path: Path) -> None:
 
 
 @each_document(DOCUMENTS)
-def test_every_option_that_the_text_names_exists(path: Path) -> None:
+def test_every_option_that_the_text_names_exists(path):
     options = {
         name: {option for parameter in command.params for option in parameter.opts}
         | {option for parameter in command.params for option in parameter.secondary_opts}
@@ -133,7 +133,7 @@ def test_every_option_that_the_text_names_exists(path: Path) -> None:
 
 
 @each_document(DOCUMENTS)
-def test_every_setting_that_the_text_names_exists(path: Path) -> None:
+def test_every_setting_that_the_text_names_exists(path):
     sections = {name: field.annotation for name, field in Config.model_fields.items()}
     sections["noise"] = NoiseConfig
     for span in spans(path):
@@ -146,7 +146,7 @@ def test_every_setting_that_the_text_names_exists(path: Path) -> None:
 
 
 @each_document(DOCUMENTS)
-def test_every_link_leads_to_a_file_and_a_heading(path: Path) -> None:
+def test_every_link_leads_to_a_file_and_a_heading(path):
     for link in re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8")):
         if link.startswith("http"):
             continue
@@ -164,7 +164,7 @@ def anchors(path: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_every_page_can_be_reached_from_the_readme_in_two_steps() -> None:
+def test_every_page_can_be_reached_from_the_readme_in_two_steps():
     linked = {
         (path.parent / link).resolve()
         for path in (ROOT / "README.md", ROOT / "docs" / "README.md")
@@ -183,18 +183,18 @@ def written_by(program: str) -> Any:
     return module
 
 
-def test_the_page_of_settings_is_what_its_program_writes() -> None:
+def test_the_page_of_settings_is_what_its_program_writes():
     page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
     assert page == written_by("make_settings").page(), "run python docs/make_settings.py"
 
 
-def test_the_page_of_preparing_explains_every_reason_to_drop_a_pair() -> None:
+def test_the_page_of_preparing_explains_every_reason_to_drop_a_pair():
     page = (ROOT / "docs" / "prepare.md").read_text(encoding="utf-8")
     table = page.partition("| reason |")[2].partition("\n\n")[0]
     assert re.findall(r"^\| ([^|`]+?) \|", table, re.M) == [*REASONS[1:]]
 
 
-def test_the_messages_that_are_explained_are_those_of_the_program() -> None:
+def test_the_messages_that_are_explained_are_those_of_the_program():
     page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
     known = "\n".join(" ".join(text.split()) for text in messages())
     for cell in re.findall(r"^\| (.*?[^\\]) \| ", page, re.M):
@@ -207,7 +207,7 @@ def test_the_messages_that_are_explained_are_those_of_the_program() -> None:
             assert re.search(pattern, known), quoted
 
 
-def test_the_problem_that_the_readme_shows_is_one_that_training_reports() -> None:
+def test_the_problem_that_the_readme_shows_is_one_that_training_reports():
     (line,) = re.findall(r"possible problem: (.*)", (ROOT / "README.md").read_text("utf-8"))
     known = "\n".join(" ".join(text.split()) for text in messages())
     for part in re.split(r"only \d+|\d+ % of them \".*?\"|\d+|[:;,] ", line):
@@ -227,21 +227,21 @@ def messages() -> Iterator[str]:
                 yield node.value
 
 
-def test_the_pages_install_the_version_of_pytorch_that_is_tested() -> None:
+def test_the_pages_install_the_version_of_pytorch_that_is_tested():
     constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8")
     (tested,) = re.findall(r"^torch==(\S+)$", constraints, re.M)
     for path in (ROOT / "README.md", ROOT / "docs" / "install.md"):
         assert set(re.findall(r"torch==(\S+)", path.read_text(encoding="utf-8"))) == {tested}
 
 
-def test_the_list_of_files_has_the_docstrings_of_the_modules() -> None:
+def test_the_list_of_files_has_the_docstrings_of_the_modules():
     program = written_by("make_files")
     assert program.PAGE.read_text(encoding="utf-8") == program.page(), (
         "run python docs/make_files.py"
     )
 
 
-def test_the_page_of_the_architecture_names_modules_that_exist() -> None:
+def test_the_page_of_the_architecture_names_modules_that_exist():
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     files = {file.relative_to(ROOT / "mtkit").as_posix() for file in (ROOT / "mtkit").rglob("*.*")}
     files |= {file.rpartition("/")[2] for file in files}
@@ -249,7 +249,7 @@ def test_the_page_of_the_architecture_names_modules_that_exist() -> None:
         assert named in files, named
 
 
-def test_the_documents_name_every_preset() -> None:
+def test_the_documents_name_every_preset():
     text = (ROOT / "docs" / "train.md").read_text(encoding="utf-8")
     text += PAPER.read_text(encoding="utf-8")
     for preset in presets():
@@ -257,7 +257,7 @@ def test_the_documents_name_every_preset() -> None:
         load_config(preset)
 
 
-def test_the_table_of_variants_has_the_parameters_that_the_models_have() -> None:
+def test_the_table_of_variants_has_the_parameters_that_the_models_have():
     rows = re.findall(
         r"^\| `(\S+)` \|.*\| ([\d,]+) \| ([\d.]+) \|$", PAPER.read_text("utf-8"), re.M
     )
@@ -395,7 +395,7 @@ def desk(
 
 @pytest.mark.slow
 @each_document([path for path in DOCUMENTS if path != OWN_CORPUS])
-def test_every_line_for_the_shell_runs_as_printed(path: Path, desk: Path) -> None:
+def test_every_line_for_the_shell_runs_as_printed(path, desk):
     lines = [line for block in blocks(path, "sh") for line in statements(block)]
     lines = [line for line in lines if NEEDS not in line]
     if any(line.startswith("mtkit prepare demo-en-de") for line in lines):
@@ -412,7 +412,7 @@ def run_script(folder: str) -> None:
     runpy.run_path("script.py", run_name="__main__")
 
 
-def test_the_python_of_the_pages_runs_as_printed(desk: Path) -> None:
+def test_the_python_of_the_pages_runs_as_printed(desk):
     pages = {path: blocks(path, "python") for path in DOCUMENTS}
     translating, scoring, training = pages.pop(ROOT / "docs" / "python.md")
     (aligning,) = pages.pop(ROOT / "docs" / "align.md")
@@ -442,7 +442,7 @@ def test_the_python_of_the_pages_runs_as_printed(desk: Path) -> None:
     assert Run.open(desk / "runs" / "mydata").checkpoints()
 
 
-def test_the_requests_of_the_page_of_serving_are_answered(desk: Path) -> None:
+def test_the_requests_of_the_page_of_serving_are_answered(desk):
     if shutil.which("curl") is None:
         pytest.skip("there is no curl")
     lines = [line for block in blocks(SERVE, "sh") for line in statements(block)]
@@ -459,7 +459,7 @@ def test_the_requests_of_the_page_of_serving_are_answered(desk: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_guide_to_your_own_corpus_runs_as_printed(tmp_path: Path) -> None:
+def test_the_guide_to_your_own_corpus_runs_as_printed(tmp_path):
     folder = tmp_path / "own"
     shutil.copytree(ROOT / "examples/own-corpus", folder)
     (block,) = blocks(folder / "README.md", "sh")
@@ -473,9 +473,7 @@ def test_the_guide_to_your_own_corpus_runs_as_printed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_small_table_3_trains_its_rows_and_prints_them(
-    tiny_data: PreparedData, tmp_path: Path
-) -> None:
+def test_the_small_table_3_trains_its_rows_and_prints_them(tiny_data, tmp_path):
     script = ["sh", str(PAPER.parent / "table3.sh")]
     settings = {"DATA": str(tiny_data.path), "RUNS": "runs", "SEEDS": "1 2", "STEPS": "1"}
     done = run_shell([*script, "c-n2", "narrow"], tmp_path, **settings)
@@ -531,8 +529,8 @@ def run_with_stubs(
 
 @pytest.mark.parametrize("script", SYNTHETIC)
 def test_a_script_about_synthetic_data_names_a_file_that_is_missing_and_writes_nothing(
-    script: str, small_multi30k: Path, tmp_path: Path
-) -> None:
+    script, small_multi30k, tmp_path
+):
     (small_multi30k / "val.de.gz").unlink()
     done = run_with_stubs(script, tmp_path, TEXT="text")
     assert (done.returncode, done.stdout) == (1, "")
@@ -541,9 +539,7 @@ def test_a_script_about_synthetic_data_names_a_file_that_is_missing_and_writes_n
     assert not (tmp_path / "work").exists()
 
 
-def test_the_script_about_back_translation_stops_at_a_file_that_is_cut(
-    small_multi30k: Path, tmp_path: Path
-) -> None:
+def test_the_script_about_back_translation_stops_at_a_file_that_is_cut(small_multi30k, tmp_path):
     file = small_multi30k / "train.de.gz"
     file.write_bytes(file.read_bytes()[:-100])
     done = run_with_stubs("back-translation.sh", tmp_path, TEXT="text", stub="echo mtkit")
@@ -553,9 +549,7 @@ def test_the_script_about_back_translation_stops_at_a_file_that_is_cut(
     assert not (tmp_path / "work" / "mono.de").exists()
 
 
-def test_the_script_about_distillation_stops_where_a_translation_fails(
-    small_multi30k: Path, tmp_path: Path
-) -> None:
+def test_the_script_about_distillation_stops_where_a_translation_fails(small_multi30k, tmp_path):
     fails = 'case "$*" in "-q translate "*) exit 3;; esac'
     done = run_with_stubs("distill.sh", tmp_path, TEXT="text", stub=fails)
     assert (done.returncode, done.stdout) == (3, "beam size 4\n")
@@ -563,8 +557,8 @@ def test_the_script_about_distillation_stops_where_a_translation_fails(
 
 @pytest.mark.slow
 def test_the_script_about_back_translation_trains_three_models_and_scores_them(
-    small_multi30k: Path, tmp_path: Path
-) -> None:
+    small_multi30k, tmp_path
+):
     settings = {"TEXT": str(small_multi30k), "WORK": "work", "REAL": "100", "VOCAB": "350"}
     script = ["sh", str(ROOT / "examples/synthetic/back-translation.sh")]
     environment = {**settings, "STEPS": "2", "SET": SMALL_SET, "SEARCH": "--sample --top-k 5"}
@@ -583,8 +577,8 @@ def test_the_script_about_back_translation_trains_three_models_and_scores_them(
 @pytest.mark.slow
 @pytest.mark.parametrize("is_given", [False, True])
 def test_the_script_about_distillation_trains_two_students_and_compares_them_with_the_teacher(
-    is_given: bool, small_multi30k: Path, tiny_data: PreparedData, tmp_path: Path
-) -> None:
+    is_given, small_multi30k, tiny_data, tmp_path
+):
     settings = {"TEXT": str(small_multi30k), "WORK": "work", "VOCAB": "350", "STEPS": "2"}
     if is_given:
         # A teacher that writes subwords of the vocabulary, which `prepare` accepts as a language.

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from conftest import TinyText
-from support.command_line import Place, prepare_arguments
-from support.served import Served
+from support.command_line import prepare_arguments
 
 from mtkit.base.sentences import split
 from mtkit.base.words import count_words
@@ -18,7 +16,7 @@ from mtkit.parsing.trees import model_source
 from mtkit.prepare.filters import keys_of
 from mtkit.prepare.source import INVISIBLE
 from mtkit.tokenizer import Tokenizer
-from mtkit.translate import Glossary, Translator, translate_markup
+from mtkit.translate import Glossary, translate_markup
 
 # With the same text without them.
 TEXTS = {
@@ -32,7 +30,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_the_translation_is_that_of_the_visible_text(plain: Translator, text: str):
+def test_the_translation_is_that_of_the_visible_text(plain, text):
     found, wanted = plain.translate([text, TEXTS[text]])
     assert found == wanted
     forced, also = plain.score_given([text, TEXTS[text]], [text, TEXTS[text]])
@@ -48,16 +46,14 @@ def test_the_translation_is_that_of_the_visible_text(plain: Translator, text: st
         ("o&lrm;ne<br>t&NoBreak;wo", "one<br>two"),
     ],
 )
-def test_html_is_translated_as_without_them(
-    served: Served, plain: Translator, markup: str, without: str
-):
+def test_html_is_translated_as_without_them(served, plain, markup, without):
     found, wanted = translate_markup(plain, plain.aligner, [markup, without])
     assert found == wanted
     answer = served.translate([markup, without], format="html").json["translatedText"]
     assert answer == [wanted, wanted]
 
 
-def test_alignments_count_the_characters_that_were_given(plain: Translator):
+def test_alignments_count_the_characters_that_were_given(plain):
     text, shown = "t\u00adwo th\u200bree\u00ad \u202afour\u202c", "two three four"
     found, wanted = plain.align([text, shown], ["vier drei zwei"] * 2)
     assert found.weights == wanted.weights
@@ -67,7 +63,7 @@ def test_alignments_count_the_characters_that_were_given(plain: Translator):
     assert {i for i, _ in found.weights} <= {0, 2, 4}
 
 
-def test_the_spans_of_subwords_are_those_of_the_given_text(tiny_data: PreparedData):
+def test_the_spans_of_subwords_are_those_of_the_given_text(tiny_data):
     tokenizer, _ = tiny_data.tokenizers()
     for text, shown in TEXTS.items():
         (found,), ids = tokenizer.encode_with_spans([text]), tokenizer.encode(shown)
@@ -118,9 +114,7 @@ def test_findings_are_the_same_and_count_the_characters_that_were_given():
     assert empty.reason == "the translation is empty"
 
 
-def test_prepared_data_are_those_of_the_visible_text(
-    place: Place, tiny_text: TinyText, tiny_data: PreparedData
-):
+def test_prepared_data_are_those_of_the_visible_text(place, tiny_text, tiny_data):
     given = replace(tiny_text, folder=place.folder)
     for split_name in ("train", "valid"):
         files = []

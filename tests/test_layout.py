@@ -282,7 +282,7 @@ if __name__ == "__main__":
 """
 
 
-def test_preparing_never_loads_pytorch(tmp_path: Path):
+def test_preparing_never_loads_pytorch(tmp_path):
     printed("-c", PREPARE.format(folder=str(tmp_path)))
 
 
@@ -369,12 +369,9 @@ def test_arrays_are_loaded_without_allowing_pickles():
 
 
 @pytest.mark.parametrize(
-    "package",
-    ["", "align", "check", "parsing", "prepare", "score", "serve", "train", "translate"],
+    "package", ["", "align", "check", "parsing", "prepare", "score", "serve", "train", "translate"]
 )
-def test_a_name_that_is_loaded_on_first_use_is_that_of_the_module_that_it_is_imported_from(
-    package: str,
-):
+def test_a_name_that_is_loaded_on_first_use_is_that_of_the_module_that_it_is_imported_from(package):
     door = importlib.import_module(f"mtkit.{package}".rstrip("."))
     homes = {
         alias.name: node.module or ""

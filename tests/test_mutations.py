@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from support.mutations import (
     CHECKPOINTS_OF_RUN,
     FILES_OF_DATA,
     RECORDS_OF_RUN,
-    Subject,
     check_changes,
     files_of,
 )
 
 
-def test_every_file_of_both_folders_is_changed(folders: dict[str, Path]):
+def test_every_file_of_both_folders_is_changed(folders):
     changed = {"run": [*RECORDS_OF_RUN, *CHECKPOINTS_OF_RUN], "data": FILES_OF_DATA}
     for which, folder in folders.items():
         found = sorted(str(path.relative_to(folder)) for path in files_of(folder))
@@ -34,7 +31,5 @@ ALL = pytest.param(None, marks=pytest.mark.slow, id="all")
 
 @pytest.mark.parametrize("most", [2, ALL])
 @pytest.mark.parametrize(("which", "name"), FILES)
-def test_changes_give_no_traceback_and_no_other_result(
-    which: str, name: str, most: int | None, subject: Subject, folders: dict[str, Path]
-):
+def test_changes_give_no_traceback_and_no_other_result(which, name, most, subject, folders):
     check_changes(subject, folders, which, name, most=most)

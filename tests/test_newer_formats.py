@@ -58,12 +58,12 @@ def refusal(place: str, found: int, newest: int) -> str:
     ],
     ids=" ".join,
 )
-def test_a_run_folder(arguments: tuple[str, ...], folders: Place):
+def test_a_run_folder(arguments, folders):
     write_as_newer(folders.folder / "runs/tiny/manifest.json", 4)
     assert folders.refused(*arguments) == refusal("runs/tiny", 4, 3)
 
 
-def test_a_setting_that_only_a_newer_version_has(folders: Place):
+def test_a_setting_that_only_a_newer_version_has(folders):
     config = folders.folder / "runs/tiny/config.yaml"
     text = config.read_text(encoding="utf-8")
     config.write_text(text.replace("decode:\n", "decode:\n  of_a_newer_version: 1\n"), "utf-8")
@@ -85,7 +85,7 @@ def test_a_setting_that_only_a_newer_version_has(folders: Place):
     ],
     ids=" ".join,
 )
-def test_a_prepared_folder(arguments: tuple[str, ...], folders: Place):
+def test_a_prepared_folder(arguments, folders):
     write_as_newer(folders.folder / "data/tiny/manifest.json", 6)
     assert folders.refused(*arguments) == refusal("data/tiny", 6, 5)
 
@@ -100,15 +100,13 @@ def test_a_prepared_folder(arguments: tuple[str, ...], folders: Place):
     ],
     ids=" ".join,
 )
-def test_a_checkpoint_which_training_does_not_set_aside_as_damaged(
-    arguments: tuple[str, ...], folders: Place
-):
+def test_a_checkpoint_which_training_does_not_set_aside_as_damaged(arguments, folders):
     newest = "runs/tiny/checkpoints/step-00000004/state.json"
     write_as_newer(folders.folder / newest, 3)
     assert folders.refused(*arguments) == refusal(newest, 3, 2)
 
 
-def test_the_chosen_heads_of_word_alignments(folders: Place):
+def test_the_chosen_heads_of_word_alignments(folders):
     head = AlignmentHead(layer=1, head=1, step="input")
     settings = AlignmentSettings(heads=[head], error_rate=0.5, pairs=3, reference="gold")
     settings.save(folders.folder / "runs/tiny")
@@ -116,7 +114,7 @@ def test_the_chosen_heads_of_word_alignments(folders: Place):
     assert folders.refused("align", "a.en", "a.de") == refusal("runs/tiny/alignment.json", 2, 1)
 
 
-def test_the_record_of_an_export(folders: Place):
+def test_the_record_of_an_export(folders):
     pytest.importorskip("transformers")
     export = ("export", "runs/tiny", "out", "--format", "huggingface")
     assert folders.mtkit("-q", *export).status == 0

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 import runpy
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from conftest import TinyText
 from support.benchmarks import benchmark
 
 from mtkit import Translator
@@ -43,9 +42,7 @@ def table(
     return printed
 
 
-def test_the_variance_of_products_is_the_width_and_their_softmax_saturates(
-    table: Callable[..., Table],
-) -> None:
+def test_the_variance_of_products_is_the_width_and_their_softmax_saturates(table):
     rows = [list(map(float, row)) for row in table("scaled_scores.py")]
     assert [row[0] for row in rows] == [8, 16, 32, 64, 128, 256, 512]
     for width, variance, _, _, divided, entropy, gradient in rows:
@@ -58,9 +55,7 @@ def test_the_variance_of_products_is_the_width_and_their_softmax_saturates(
     assert gradients[-1] < 0.02 < 0.3 < gradients[0]
 
 
-def test_narrow_wide_and_the_papers_attention_have_the_weights_of_the_formulas(
-    table: Callable[..., Table],
-) -> None:
+def test_narrow_wide_and_the_papers_attention_have_the_weights_of_the_formulas(table):
     rows = table("narrow_and_wide.py")
     # By hand, of D and h: 128 and 4, 256 and 4, 512 and 8.
     expected = {
@@ -76,9 +71,7 @@ def test_narrow_wide_and_the_papers_attention_have_the_weights_of_the_formulas(
 
 
 @pytest.mark.slow
-def test_lengths_are_scored_on_pairs_that_were_not_trained_on(
-    tiny_data: PreparedData, tmp_path: Path, table: Callable[..., Table]
-) -> None:
+def test_lengths_are_scored_on_pairs_that_were_not_trained_on(tiny_data, tmp_path, table):
     sizes = ("--short", 10, "--longest", 20, "--step", 5, "--lines", 3)
     settings = [word for setting in SMALL.split() for word in ("--set", setting)]
     kinds = ("--positions", "sinusoidal", "learned", "none")
@@ -102,9 +95,7 @@ def test_lengths_are_scored_on_pairs_that_were_not_trained_on(
         assert Run.open(out / "runs" / kind).config.model.positions == kind
 
 
-def test_lengths_end_with_the_status_of_a_training_that_failed(
-    tiny_data: PreparedData, tmp_path: Path, table: Callable[..., Table]
-) -> None:
+def test_lengths_end_with_the_status_of_a_training_that_failed(tiny_data, tmp_path, table):
     settings = [word for setting in SMALL.split() for word in ("--set", setting)]
     settings += ["--set", "train.learning_rate_scale=1e30"]
     with pytest.raises(SystemExit) as ended:
@@ -113,9 +104,7 @@ def test_lengths_end_with_the_status_of_a_training_that_failed(
     assert not list(tmp_path.glob("*/runs/learned"))
 
 
-def test_the_loss_after_gold_beginnings_is_that_of_teacher_forcing(
-    tiny_data: PreparedData, ending_run: Run, table: Callable[..., Table]
-) -> None:
+def test_the_loss_after_gold_beginnings_is_that_of_teacher_forcing(tiny_data, ending_run, table):
     (gold, loss, _), (own, _, _) = table("exposure.py", ending_run.path, tiny_data.path)
     assert (gold, own) == ("gold", "own")
     sources, targets = tiny_data.text("test")
@@ -134,8 +123,8 @@ def test_the_loss_after_gold_beginnings_is_that_of_teacher_forcing(
 
 
 def test_beginnings_are_the_same_where_the_reference_is_what_the_model_writes(
-    tiny_text: TinyText, ending_run: Run, tmp_path: Path, table: Callable[..., Table]
-) -> None:
+    tiny_text, ending_run, tmp_path, table
+):
     config = DecodeConfig(beam_size=1, split_sentences=False, copy_numbers=False)
     sources = tiny_text.test[0].read_text("utf-8").splitlines()
     with Translator.load(ending_run.path, config=config) as translator:
@@ -163,9 +152,7 @@ def test_beginnings_are_the_same_where_the_reference_is_what_the_model_writes(
     ],
 )
 @torch.inference_mode()
-def test_a_layer_of_table_1_reaches_the_positions_that_its_path_says(
-    name: str, seen: Sequence[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_layer_of_table_1_reaches_the_positions_that_its_path_says(name, seen, monkeypatch):
     kinds = benchmark("layers", monkeypatch).kinds(window=1, kernel=3)
     (layer,) = (kind.build(8) for kind in kinds if kind.name.startswith(name))
     x = torch.randn(1, 12, 8, generator=torch.Generator().manual_seed(1))
@@ -176,8 +163,8 @@ def test_a_layer_of_table_1_reaches_the_positions_that_its_path_says(
 
 
 def test_scores_of_additive_attention_are_bahdanaus_and_need_memory_for_each_width_of_keys(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     layers = benchmark("layers", monkeypatch)
     q, k, v = torch.randn(3, 5), torch.randn(4, 5), torch.randn(5)
     for kind, score in (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -24,7 +23,7 @@ def planting(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return benchmark("faults", monkeypatch)
 
 
-def test_the_same_seed_plants_the_same_faults_and_no_pair_twice(planting: ModuleType) -> None:
+def test_the_same_seed_plants_the_same_faults_and_no_pair_twice(planting):
     for fault in planting.faults(PAIRS, THIRD):
         found = planting.planted(fault, PAIRS, count=1000, seed=3)
         assert found == planting.planted(fault, PAIRS, count=1000, seed=3)
@@ -35,9 +34,7 @@ def test_the_same_seed_plants_the_same_faults_and_no_pair_twice(planting: Module
             assert pair != PAIRS[index]
 
 
-def test_planted_faults_and_untouched_pairs_are_counted(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_planted_faults_and_untouched_pairs_are_counted(monkeypatch, tmp_path):
     quality = benchmark("quality", monkeypatch)
     src, tgt, third = (tmp_path / name for name in ("src", "tgt", "third"))
     src.write_text("".join(f"{source}\n" for source, _ in PAIRS), encoding="utf-8")

@@ -72,13 +72,11 @@ def project(
 
 
 @pytest.mark.parametrize("folder", ["data", "runs"])
-def test_prepared_data_runs_and_their_pages_name_no_folder_above_and_no_host(
-    folder: str, project: Path
-) -> None:
+def test_prepared_data_runs_and_their_pages_name_no_folder_above_and_no_host(folder, project):
     assert named(project / folder, words=("telling", str(project.parents[1]))) == []
 
 
-def test_the_list_of_dropped_pairs_and_the_page_name_the_files(project: Path) -> None:
+def test_the_list_of_dropped_pairs_and_the_page_name_the_files(project):
     lines = gzip.decompress((project / "data" / "a" / "dropped.tsv.gz").read_bytes()).decode()
     assert "train.en and train.de\t202\tduplicate\n" in lines
     assert "train.en and train.de" in (project / "data" / "a.html").read_text(encoding="utf-8")
@@ -86,9 +84,7 @@ def test_the_list_of_dropped_pairs_and_the_page_name_the_files(project: Path) ->
     assert (origin["src"], origin["tgt"]) == ("train.en", "train.de")
 
 
-def test_two_files_of_one_name_are_told_apart_in_the_list_of_dropped_pairs(
-    tiny_text: TinyText, tmp_path: Path
-) -> None:
+def test_two_files_of_one_name_are_told_apart_in_the_list_of_dropped_pairs(tiny_text, tmp_path):
     for name in ("one", "other"):
         shutil.copytree(tiny_text.folder, tmp_path / name)
     corpora = [
@@ -109,34 +105,30 @@ def test_two_files_of_one_name_are_told_apart_in_the_list_of_dropped_pairs(
         ("corpus.tsv", "corpus.tsv"),
     ],
 )
-def test_a_file_is_named_as_it_was_given_if_that_names_no_folder_above(
-    given: str, name: str
-) -> None:
+def test_a_file_is_named_as_it_was_given_if_that_names_no_folder_above(given, name):
     assert shareable_name(given) == name
 
 
-def test_a_run_finds_its_data_after_the_project_was_moved(project: Path, tmp_path: Path) -> None:
+def test_a_run_finds_its_data_after_the_project_was_moved(project, tmp_path):
     shutil.copytree(project, tmp_path / "moved")
     run = Run.open(tmp_path / "moved" / "runs" / "base")
     assert run.data_path.resolve() == tmp_path / "moved" / "data" / "a"
     assert PreparedData.open(run.data_path).fingerprint == run.manifest.data.fingerprint
 
 
-def test_a_run_that_was_moved_alone_finds_its_data_by_name(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_was_moved_alone_finds_its_data_by_name(project, tmp_path, monkeypatch):
     shutil.copytree(project / "runs" / "base", tmp_path / "base")
     monkeypatch.chdir(project)
     assert Run.open(tmp_path / "base").data_path == Path("data/a")
 
 
-def test_the_command_of_a_run_is_kept_without_its_folders(project: Path) -> None:
+def test_the_command_of_a_run_is_kept_without_its_folders(project):
     assert Run.open(project / "runs" / "base").manifest.command == ["mtkit", "train", "--data=a"]
 
 
 def test_a_run_made_with_absolute_paths_resumes_and_is_exported_without_them(
-    project: Path, tiny_config: Config, tmp_path: Path
-) -> None:
+    project, tiny_config, tmp_path
+):
     old, base = tmp_path / "old", str(project / "runs" / "base")
     shutil.copytree(project / "runs" / "tuned", old)
 

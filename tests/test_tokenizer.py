@@ -5,7 +5,6 @@ import re
 import tracemalloc
 import unicodedata
 from collections import Counter
-from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
@@ -18,7 +17,7 @@ from mtkit.base.errors import MtkitError
 from mtkit.base.invisible import visible
 from mtkit.base.words import WordCounts, count_words
 from mtkit.prepare.blocks import MAX_CACHED, CachedEncoder
-from mtkit.tokenizer import ModelType, Tokenizer
+from mtkit.tokenizer import Tokenizer
 
 # The example of Sennrich et al. 2016, with the counts of their words.
 TEXTBOOK = ["low"] * 5 + ["lower"] * 2 + ["newest"] * 6 + ["widest"] * 3
@@ -30,7 +29,7 @@ def tokenizer() -> Tokenizer:
     return Tokenizer.learn(TEXT, 300)
 
 
-def test_the_textbook_merges_come_out() -> None:
+def test_the_textbook_merges_come_out():
     # "es" occurs nine times (newest, widest) and no pair more often; then "est", nine times.
     # "lo" then occurs seven times and "low" as often.
     tokenizer = Tokenizer.learn(TEXTBOOK, 260 + 10 + 1 + 4)
@@ -52,20 +51,20 @@ def test_the_textbook_merges_come_out() -> None:
         "100 % (sic!) <unk> </s>",
     ],
 )
-def test_decode_undoes_encode_for_text_in_normal_form(tokenizer: Tokenizer, text: str) -> None:
+def test_decode_undoes_encode_for_text_in_normal_form(tokenizer, text):
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
-def test_nothing_is_unknown_and_no_special_id_comes_out(tokenizer: Tokenizer) -> None:
+def test_nothing_is_unknown_and_no_special_id_comes_out(tokenizer):
     ids = tokenizer.encode("日本 </s> <pad> \u0378")
     assert min(ids) > max(tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id, tokenizer.unk_id)
 
 
-def test_the_normal_form_is_nfkc_with_single_spaces(tokenizer: Tokenizer) -> None:
+def test_the_normal_form_is_nfkc_with_single_spaces(tokenizer):
     assert tokenizer.decode(tokenizer.encode("  ﬁne\u00a0 \t x² \u2028 y ")) == "fine x2 y"
 
 
-def test_decode_stays_on_one_line(tokenizer: Tokenizer) -> None:
+def test_decode_stays_on_one_line(tokenizer):
     newline = tokenizer._pieces.piece_to_id("<0x0A>")
     carriage = tokenizer._pieces.piece_to_id("<0x0D>")
     text = tokenizer.decode([*tokenizer.encode("der"), newline, carriage, *tokenizer.encode("x")])
@@ -90,9 +89,7 @@ def byte_ids(tokenizer: Tokenizer, data: bytes) -> list[int]:
         (b"\xc0\xaf", ""),
     ],
 )
-def test_bytes_that_spell_no_character_are_left_out_of_a_text(
-    data: bytes, spelt: str, tokenizer: Tokenizer
-) -> None:
+def test_bytes_that_spell_no_character_are_left_out_of_a_text(data, spelt, tokenizer):
     der, hund = tokenizer.encode("der alte"), tokenizer.encode("Hund")
     stray = byte_ids(tokenizer, data)
     assert tokenizer.decode([*der, *stray, *hund]) == f"der alte{spelt} Hund"
@@ -104,25 +101,25 @@ def test_bytes_that_spell_no_character_are_left_out_of_a_text(
 
 
 @given(ids=st.lists(st.integers(0, 299), max_size=40))
-def test_all_output_of_a_model_decodes_to_text(ids: list[int], tokenizer: Tokenizer) -> None:
+def test_all_output_of_a_model_decodes_to_text(ids, tokenizer):
     text = tokenizer.decode(ids)
     assert "\ufffd" not in text
     assert text.encode().decode() == text
 
 
-def test_special_ids_are_skipped_by_decode(tokenizer: Tokenizer) -> None:
+def test_special_ids_are_skipped_by_decode(tokenizer):
     ids = tokenizer.encode("der Hund")
     assert tokenizer.decode([1, *ids, 2, 0, 0]) == "der Hund"
 
 
 @pytest.mark.parametrize("size", [-1, 3, 2**22 + 1, 2**31])
-def test_a_size_that_no_text_supports_is_refused(size: int) -> None:
+def test_a_size_that_no_text_supports_is_refused(size):
     with pytest.raises(MtkitError, match=f"a vocabulary of {size} cannot be learned"):
         Tokenizer.learn(TEXT, size)
 
 
 @pytest.mark.parametrize("size", [8000, 265, 200, 4])
-def test_an_impossible_size_is_refused_with_one_that_is_possible(size: int) -> None:
+def test_an_impossible_size_is_refused_with_one_that_is_possible(size):
     with pytest.raises(MtkitError, match="possible is") as caught:
         Tokenizer.learn(TEXT, size)
     possible = int(str(caught.value).rsplit("--vocab-size ", 1)[1].rstrip(")"))
@@ -130,12 +127,12 @@ def test_an_impossible_size_is_refused_with_one_that_is_possible(size: int) -> N
 
 
 @pytest.mark.parametrize("lines", [[], ["", "  "]])
-def test_no_text_is_refused(lines: list[str]) -> None:
+def test_no_text_is_refused(lines):
     with pytest.raises(MtkitError, match="no text"):
         Tokenizer.learn(lines, 300)
 
 
-def test_a_damaged_or_missing_model_names_the_file(tmp_path: Path) -> None:
+def test_a_damaged_or_missing_model_names_the_file(tmp_path):
     (tmp_path / "broken.model").write_bytes(b"no model")
     for name in ("broken.model", "absent.model"):
         with pytest.raises(MtkitError, match=name):
@@ -185,7 +182,7 @@ def pieces_and_scores(model: bytes) -> list[tuple[str, float]]:
     return [(pieces.id_to_piece(i), pieces.get_score(i)) for i in range(len(pieces))]
 
 
-def test_words_with_counts_teach_what_the_lines_teach() -> None:
+def test_words_with_counts_teach_what_the_lines_teach():
     lines = odd_lines(400)
     size = 1050
     learnt = Tokenizer.learn(lines, size)
@@ -193,7 +190,7 @@ def test_words_with_counts_teach_what_the_lines_teach() -> None:
     assert pieces_and_scores(learnt.model) == learnt_from_lines(seen, size, "bpe")
 
 
-def test_a_unigram_model_of_counted_words_is_as_good_as_one_of_lines(tmp_path: Path) -> None:
+def test_a_unigram_model_of_counted_words_is_as_good_as_one_of_lines(tmp_path):
     # Sums in another order make other models; as long as they need as many pieces, never mind.
     lines = odd_lines(400)
     of_words = Tokenizer.learn(lines, 1050, model_type="unigram")
@@ -205,7 +202,7 @@ def test_a_unigram_model_of_counted_words_is_as_good_as_one_of_lines(tmp_path: P
 
 
 @pytest.mark.parametrize("model_type", ["bpe", "unigram"])
-def test_what_is_learnt_does_not_depend_on_the_order_of_the_words(model_type: ModelType) -> None:
+def test_what_is_learnt_does_not_depend_on_the_order_of_the_words(model_type):
     words = list(count_words(odd_lines(400)).items())
     np.random.default_rng(5).shuffle(shuffled := words.copy())
     one, other = (
@@ -214,12 +211,12 @@ def test_what_is_learnt_does_not_depend_on_the_order_of_the_words(model_type: Mo
     assert one.model == other.model
 
 
-def test_words_stand_between_spaces_and_tabs() -> None:
+def test_words_stand_between_spaces_and_tabs():
     assert count_words(["a b  a\tc ", "", " b\u00a0d"]) == {"a": 2, "b": 1, "c": 1, "b\u00a0d": 1}
 
 
 @given(st.lists(st.dictionaries(st.text("ab", max_size=3), st.integers(1, 9))))
-def test_with_room_for_all_words_their_counts_are_the_sums(blocks: list[dict[str, int]]) -> None:
+def test_with_room_for_all_words_their_counts_are_the_sums(blocks):
     counts = WordCounts()
     for block in blocks:
         counts.add(block)
@@ -237,12 +234,12 @@ def thinned(blocks: int, max_bytes: int) -> WordCounts:
     return counts
 
 
-def test_frequent_words_keep_their_counts_when_rare_ones_are_thinned() -> None:
+def test_frequent_words_keep_their_counts_when_rare_ones_are_thinned():
     left = dict(thinned(1000, 1 << 20).items())
     assert (left["der"], left["die"], left["日本"]) == (50_000, 40_000, 9_000)
 
 
-def test_rare_words_that_are_left_are_an_even_sample_that_stands_for_all() -> None:
+def test_rare_words_that_are_left_are_an_even_sample_that_stands_for_all():
     counts = thinned(2000, 1 << 19)
     left = {word: n for word, n in counts.items() if word.startswith("einmal")}
     # Of 200,000 words some two thousand, whose number is by chance 2 % more or less.
@@ -254,7 +251,7 @@ def test_rare_words_that_are_left_are_an_even_sample_that_stands_for_all() -> No
     assert len(of_tenth) == 10
 
 
-def test_counted_words_stay_within_their_room() -> None:
+def test_counted_words_stay_within_their_room():
     tracemalloc.start()
     try:
         counts = WordCounts(max_bytes=1 << 20)
@@ -268,7 +265,7 @@ def test_counted_words_stay_within_their_room() -> None:
     assert most < 1.2 * (1 << 20)
 
 
-def test_what_is_too_long_to_learn_from_is_not_kept() -> None:
+def test_what_is_too_long_to_learn_from_is_not_kept():
     counts = WordCounts()
     counts.add({"x" * 70_000: 3, "y": 1})
     assert dict(counts.items()) == {"y": 1}
@@ -302,25 +299,21 @@ def block_encoder(odd_tokenizer: Tokenizer) -> CachedEncoder:
 
 @given(st.lists(texts))
 @example(["", " ", "a  b", "x" * 300 + " " + "x" * 300])
-def test_a_block_is_encoded_as_its_lines_are(
-    block_encoder: CachedEncoder, odd_tokenizer: Tokenizer, lines: list[str]
-) -> None:
+def test_a_block_is_encoded_as_its_lines_are(block_encoder, odd_tokenizer, lines):
     expected = [[*odd_tokenizer.encode(line), 2] for line in lines]
     for _ in range(2):  # Unknown words first, remembered ones then.
         assert ids_of(block_encoder.encode(lines), "<u2") == expected
 
 
 @pytest.mark.parametrize("form", ["{0}", "{0}{0} a{0} {0}b a {0} b"])
-def test_every_character_is_encoded_in_a_block_as_it_is_alone(
-    block_encoder: CachedEncoder, odd_tokenizer: Tokenizer, form: str
-) -> None:
+def test_every_character_is_encoded_in_a_block_as_it_is_alone(block_encoder, odd_tokenizer, form):
     characters = [chr(i) for i in range(1 << 16) if not 0xD800 <= i < 0xE000]
     lines = [form.format(character) for character in characters]
     expected = [[*ids, 2] for ids in odd_tokenizer.encode_batch(lines)]
     assert ids_of(block_encoder.encode(lines), "<u2") == expected
 
 
-def test_a_block_is_encoded_the_same_when_the_cache_is_full(odd_tokenizer: Tokenizer) -> None:
+def test_a_block_is_encoded_the_same_when_the_cache_is_full(odd_tokenizer):
     lines = odd_lines(200)
     cramped = CachedEncoder(odd_tokenizer, dtype=np.dtype("<u4"), max_bytes=2000)
     expected = [[*odd_tokenizer.encode(line), 2] for line in lines]
@@ -332,8 +325,8 @@ def test_a_block_is_encoded_the_same_when_the_cache_is_full(odd_tokenizer: Token
 @pytest.mark.parametrize("odd_tokenizer", ["bpe"], indirect=True)
 @pytest.mark.parametrize("letter", ["x", "我", "ä", "ไ", "ع"])
 def test_lines_without_spaces_do_not_displace_short_words_from_the_cache(
-    odd_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, letter: str
-) -> None:
+    odd_tokenizer, monkeypatch, letter
+):
     encoder = CachedEncoder(odd_tokenizer, dtype=np.dtype("<u4"), max_bytes=5000)
     words = ["a b"]
     encoder.encode(words)
@@ -347,7 +340,7 @@ def test_lines_without_spaces_do_not_displace_short_words_from_the_cache(
     encode_batch.assert_called_once_with([])
 
 
-def test_ids_that_do_not_fit_are_refused(odd_tokenizer: Tokenizer) -> None:
+def test_ids_that_do_not_fit_are_refused(odd_tokenizer):
     with pytest.raises(ValueError, match="1050"):
         CachedEncoder(odd_tokenizer, dtype=np.dtype("u1"))
 
@@ -357,7 +350,7 @@ def test_ids_that_do_not_fit_are_refused(odd_tokenizer: Tokenizer) -> None:
 
 @given(texts)
 @example("ﬁ\u0301")
-def test_decode_of_encode_is_the_normal_form(odd_tokenizer: Tokenizer, text: str) -> None:
+def test_decode_of_encode_is_the_normal_form(odd_tokenizer, text):
     sentencepiece = spm.SentencePieceProcessor(model_proto=odd_tokenizer.model)
     normal = sentencepiece.normalize(visible(text)).replace("▁", " ")
     normal = normal.removeprefix(" ")  # SentencePiece puts one before every text.
@@ -369,9 +362,7 @@ def test_decode_of_encode_is_the_normal_form(odd_tokenizer: Tokenizer, text: str
 
 
 @given(st.lists(st.sampled_from([*SYMBOLS, "der", " ", "a", "ﬁ", "日"])))
-def test_a_symbol_is_one_piece_wherever_it_occurs(
-    odd_tokenizer: Tokenizer, parts: list[str]
-) -> None:
+def test_a_symbol_is_one_piece_wherever_it_occurs(odd_tokenizer, parts):
     text = "".join(parts)
     pieces = [odd_tokenizer.piece(i) for i in odd_tokenizer.encode(text)]
     # The longest symbol first, as a hand would find them.
@@ -399,12 +390,12 @@ def test_a_symbol_is_one_piece_wherever_it_occurs(
         ([f"<{i}>" for i in range(40)], "the least possible is"),
     ],
 )
-def test_what_cannot_be_a_symbol_is_refused_in_one_line(symbols: list[str], says: str) -> None:
+def test_what_cannot_be_a_symbol_is_refused_in_one_line(symbols, says):
     with pytest.raises(MtkitError, match=says):
         Tokenizer.learn(TEXT, 300, symbols=symbols)
 
 
-def test_every_first_character_of_a_symbol_stays_apart_from_what_is_before_it() -> None:
+def test_every_first_character_of_a_symbol_stays_apart_from_what_is_before_it():
     # The table of the normal form, rebuilt from every pair that NFKC makes one character.
     refused = set()
     for i in range(0x20, 0x3400):

@@ -79,9 +79,7 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("heading", [heading for heading in SECTIONS if SECTIONS[heading]])
-def test_every_block_prints_what_the_page_shows(
-    heading: str, printed: dict[str, list[str]]
-) -> None:
+def test_every_block_prints_what_the_page_shows(heading, printed):
     for block, output in zip(SECTIONS[heading], printed[heading], strict=True):
         assert output
         assert is_same(output, shown(block)), (
@@ -89,7 +87,7 @@ def test_every_block_prints_what_the_page_shows(
         )
 
 
-def test_a_wrong_word_on_the_page_is_noticed() -> None:
+def test_a_wrong_word_on_the_page_is_noticed():
     assert is_same("a tensor([ 1.000,  2])", "a tensor([1.001, 2])")
     assert not is_same("as computed by mtkit: False", "as computed by mtkit: True")
     assert not is_same("1.000", "1.00")
@@ -97,11 +95,11 @@ def test_a_wrong_word_on_the_page_is_noticed() -> None:
     assert not is_same("1.000 2.000", "1.000")
 
 
-def test_the_contents_name_every_section() -> None:
+def test_the_contents_name_every_section():
     assert re.findall(r"^- \[(.*)\]\(#", TEXT, re.M) == list(SECTIONS)
 
 
-def test_every_step_names_its_section_of_the_paper() -> None:
+def test_every_step_names_its_section_of_the_paper():
     corpus, *steps, further = SECTIONS
     assert (corpus, further) == ("The corpus", "Further reading")
     for heading in steps:

@@ -14,7 +14,6 @@ from safetensors.torch import load_file, save_file
 
 from mtkit import native, weights
 from mtkit.base.errors import MtkitError
-from mtkit.run_folder import Run
 from mtkit.translate import Translator
 from mtkit.weights import WeightFile, Weights
 
@@ -38,7 +37,7 @@ def written(folder: Path, count: int) -> list[Path]:
 @pytest.mark.parametrize("block", [4, 2**18])
 @pytest.mark.parametrize("count", [1, 2, 3, 5])
 def test_the_mean_of_files_has_the_bits_of_the_mean_that_pytorch_computes(
-    count: int, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    count, block, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(weights, "_BLOCK", block)
     paths = written(tmp_path, count)
@@ -87,7 +86,7 @@ def _header(**changes: Any) -> Callable[[bytes], bytes]:
         _header(dtype=[]),
     ],
 )
-def test_a_damaged_file_is_refused_in_one_line(damage: Callable[[bytes], bytes], tmp_path: Path):
+def test_a_damaged_file_is_refused_in_one_line(damage, tmp_path):
     path = tmp_path / "w.safetensors"
     save_file({"w": torch.ones(2, 3)}, path)
     path.write_bytes(damage(path.read_bytes()))
@@ -95,14 +94,14 @@ def test_a_damaged_file_is_refused_in_one_line(damage: Callable[[bytes], bytes],
         WeightFile(path)
 
 
-def test_files_with_other_tensors_have_no_mean(tmp_path: Path):
+def test_files_with_other_tensors_have_no_mean(tmp_path):
     for name, shape in (("a", (2, 3)), ("b", (3, 2))):
         save_file({"w": torch.ones(shape)}, tmp_path / name)
     with pytest.raises(MtkitError, match=r"b: has other tensors than .*a$"):
         Weights([WeightFile(tmp_path / name) for name in "ab"])
 
 
-def test_a_tensor_is_read_from_its_place_in_blocks(tmp_path: Path):
+def test_a_tensor_is_read_from_its_place_in_blocks(tmp_path):
     numbers = torch.arange(100.0)
     save_file({"before": torch.ones(3), "w": numbers.bfloat16()}, tmp_path / "w")
     blocks = [block.tolist() for block in WeightFile(tmp_path / "w").blocks("w", 30)]
@@ -110,7 +109,7 @@ def test_a_tensor_is_read_from_its_place_in_blocks(tmp_path: Path):
     assert list(itertools.chain(*blocks)) == list(range(100))
 
 
-def test_a_file_that_becomes_shorter_while_it_is_read_is_refused(tmp_path: Path):
+def test_a_file_that_becomes_shorter_while_it_is_read_is_refused(tmp_path):
     save_file({"w": torch.ones(100)}, tmp_path / "w")
     file = WeightFile(tmp_path / "w")
     os.truncate(tmp_path / "w", file.path.stat().st_size - 4)
@@ -120,9 +119,7 @@ def test_a_file_that_becomes_shorter_while_it_is_read_is_refused(tmp_path: Path)
 
 @pytest.mark.skipif(native.available() != "", reason="needs the native engine")
 @pytest.mark.parametrize("which", ["last", "average:2"])
-def test_a_translator_reads_each_tensor_of_each_checkpoint_once(
-    which: str, tiny_run: Run, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_translator_reads_each_tensor_of_each_checkpoint_once(which, tiny_run, monkeypatch):
     read: Counter[tuple[Path, str]] = Counter()
     blocks = WeightFile.blocks
 

@@ -14,12 +14,7 @@ from conftest import slow
 from support.program import printed
 
 from mtkit.base import devices, memory
-from mtkit.base.devices import (
-    choose_device,
-    float32_arithmetic,
-    prepare_gpu,
-    select_matmul_backend,
-)
+from mtkit.base.devices import choose_device, float32_arithmetic, prepare_gpu, select_matmul_backend
 from mtkit.base.errors import MtkitError
 from mtkit.base.memory import is_out_of_memory, memory_explained
 from mtkit.convert.export_run import export

@@ -13,13 +13,7 @@ from typing import Any
 
 import pytest
 from support.program import printed, python
-from support.work import (
-    breaks_at_five,
-    dies_at_five,
-    refuses_five,
-    sleeps,
-    squared,
-)
+from support.work import breaks_at_five, dies_at_five, refuses_five, sleeps, squared
 
 from mtkit.base import processes
 from mtkit.base.errors import MtkitError

@@ -9,14 +9,7 @@ from support.browsed import Page, assert_runs_its_own_script_alone, well_formed
 from support.compared import compared_text
 
 from mtkit.base.errors import MtkitError
-from mtkit.check import (
-    KINDS,
-    Checked,
-    ComparedSystem,
-    Finding,
-    comparison_page,
-    learned_checker,
-)
+from mtkit.check import KINDS, Checked, ComparedSystem, Finding, comparison_page, learned_checker
 from mtkit.score import ScoredText, SegmentMetric, System, TextMetric
 from mtkit.score import score as score_of
 

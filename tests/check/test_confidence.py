@@ -3,13 +3,7 @@
 import numpy as np
 import pytest
 
-from mtkit.check.model.confidence import (
-    FEATURES,
-    Forecast,
-    Tenth,
-    features_of,
-    spearman,
-)
+from mtkit.check.model.confidence import FEATURES, Forecast, Tenth, features_of, spearman
 from mtkit.check.model.coverage import PairCoverage, SideCoverage
 from mtkit.check.model.prober import features_of_samples
 from mtkit.check.rules.marks import Text

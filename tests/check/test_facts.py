@@ -162,7 +162,5 @@ def test_without_room_for_the_identifier_no_language_is_found(monkeypatch):
         ("Hello", "Hallo", ""),
     ],
 )
-def test_a_missing_mark_is_that_of_the_translations_script(
-    source: str, translation: str, mark: str
-) -> None:
+def test_a_missing_mark_is_that_of_the_translations_script(source, translation, mark):
     assert missing_mark(source, translation) == mark

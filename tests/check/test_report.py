@@ -51,7 +51,4 @@ def test_rows_that_do_not_fit_in_memory_are_on_the_disk_which_may_be_full(tmp_pa
         table._database.execute("PRAGMA max_page_count = 100")
         with pytest.raises(OSError, match="SQLITE_TMPDIR") as caught:
             table.add(rows * 1000)
-    assert (caught.value.errno, caught.value.filename) == (
-        errno.ENOSPC,
-        str(tmp_path / "full.tsv"),
-    )
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(tmp_path / "full.tsv"))

@@ -5,13 +5,11 @@ import re
 
 import pytest
 from conftest import copied_run
-from support.command_line import Place
 from support.demo_grammar import sentences
 
 from mtkit.base import language_id
 from mtkit.check import InputLanguage, PairFacts, note_wrong_files
 from mtkit.check.model.run_quality import DirectionChecks, save_checks
-from mtkit.run_folder import Run
 
 PAIRS = [pair for pair, _ in itertools.islice(sentences(seed=3), 800)]
 ENGLISH, GERMAN = map(list, zip(*PAIRS, strict=True))
@@ -67,7 +65,7 @@ def test_a_text_with_usual_words_needs_no_identifier(run, monkeypatch):
     assert said(run, ENGLISH) == ""
 
 
-def test_the_command_says_it_once_and_writes_every_line(untrained: Run, run, place: Place):
+def test_the_command_says_it_once_and_writes_every_line(untrained, run, place):
     copy = copied_run(untrained, place.folder / "copy")
     for name in ("confidence.json", "lexicon.tsv"):
         (copy / name).write_bytes((run / name).read_bytes())
@@ -77,7 +75,7 @@ def test_the_command_says_it_once_and_writes_every_line(untrained: Run, run, pla
     assert outcome.err.count(f"warning: 12 of 12 lines {OTHER}") == 1
 
 
-def test_lines_that_do_not_line_up_are_a_warning(caplog: pytest.LogCaptureFixture):
+def test_lines_that_do_not_line_up_are_a_warning(caplog):
     english = [f"the {word} of day {i} is at {word}{i} now" for i, word in enumerate("abc" * 50)]
     right = [" ".join(line.split()[3:8]) for line in english]
     moved = [*right[100:], *right[:100]]

@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import TinyText
-from support.command_line import Place, prepare_arguments
+from support.command_line import prepare_arguments
 from support.forked import PIPE, Forked
 from support.program import python
 
 from mtkit import cli
-from mtkit.run_folder import Run
 
 HERE = Path(__file__).parents[1]
 NOBODY = 65534
@@ -115,7 +113,7 @@ def test_a_command_does_its_work_or_says_in_one_line_why_not(
 
 
 @pytest.mark.parametrize("name", ["caf\udce9", "a\nb", "a\tb", "-x y"])
-def test_files_and_folders_may_have_any_name(name: str, trained: Place, tiny_text: TinyText):
+def test_files_and_folders_may_have_any_name(name, trained, tiny_text):
     run, text = trained.folder / "runs" / name, trained.folder / name
     (trained.folder / "runs" / "tiny").rename(run)
     text.write_text(TEXT, encoding="utf-8")
@@ -145,7 +143,7 @@ LOCALES = {
 
 
 @pytest.mark.parametrize("locale", LOCALES)
-def test_what_is_printed_is_utf8_in_every_locale(locale: str, tiny_run: Run, tmp_path: Path):
+def test_what_is_printed_is_utf8_in_every_locale(locale, tiny_run, tmp_path):
     folder = tmp_path / "größe"
     folder.mkdir()
     for name, text in (("hyp", "Straße 日本\n"), ("ref", "Straße 日本\n")):

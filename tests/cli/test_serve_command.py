@@ -8,9 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 from conftest import claim_checkpoints, reseal
-from support.command_line import Place
 
-from mtkit.run_folder import Run
 from mtkit.serve import Server
 
 
@@ -26,7 +24,7 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("ends")
-def test_it_says_address_directions_and_engine(trained: Place):
+def test_it_says_address_directions_and_engine(trained):
     outcome = trained.mtkit("serve", "--port", "0", "--device", "cpu")
     assert outcome.status == 0, outcome.err
     (line,) = (line for line in outcome.err.splitlines() if "serving" in line)
@@ -50,7 +48,7 @@ def test_a_run_without_its_option_gets_the_command_that_has_it(arguments, shown,
 
 
 @pytest.mark.usefixtures("ends")
-def test_a_parser_is_refused_in_one_line(place: Place, parser: Run):
+def test_a_parser_is_refused_in_one_line(place, parser):
     outcome = place.mtkit("serve", "--run", str(parser.path), "--port", "0", "--device", "cpu")
     assert outcome.status == 1
     expected = f"mtkit: error: {parser.path}: is a parser; serve is for translations"
@@ -116,7 +114,7 @@ def test_a_host_that_does_not_exist_is_one_line(kind, host, trained, monkeypatch
         ("# none\n", "keys: has no key"),
     ],
 )
-def test_a_file_of_keys_has_hashes_only(trained: Place, text: str, message: str):
+def test_a_file_of_keys_has_hashes_only(trained, text, message):
     trained.write("keys", text)
     outcome = trained.mtkit("serve", "--keys", "keys", "--port", "0")
     assert outcome.status == 1

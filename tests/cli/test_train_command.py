@@ -6,13 +6,11 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
 import torch
-from support.command_line import Place
 from tqdm import std as tqdm_of_terminals
 from tqdm import tqdm
 
@@ -21,7 +19,7 @@ from mtkit.config import load_config
 from mtkit.run_folder import Run
 
 
-def test_train_prints_no_data_and_names_the_folder_it_chose(prepared: Place, tiny_yaml: Path):
+def test_train_prints_no_data_and_names_the_folder_it_chose(prepared, tiny_yaml):
     outcome = prepared.mtkit("train", "--config", tiny_yaml, "--device", "cpu")
     assert (outcome.status, outcome.out) == (0, "")
     assert "data/tiny" in outcome.err
@@ -66,7 +64,7 @@ def test_the_memory_of_a_parameter_includes_its_moving_average(setting, bytes_ea
         ("data.src_lang=fr", ("data.src_lang", "fr", "en")),
     ],
 )
-def test_a_wrong_setting_is_named(setting: str, words: tuple[str, ...], prepared: Place):
+def test_a_wrong_setting_is_named(setting, words, prepared):
     error = prepared.refused("train", "--config", "demo", "--set", setting, "--device", "cpu")
     for word in words:
         assert word in error
@@ -173,20 +171,20 @@ def test_a_message_that_is_interrupted_at_any_line_of_code_gives_no_other_error(
     assert before > 20
 
 
-def test_training_without_data_says_how_to_make_some(place: Place):
+def test_training_without_data_says_how_to_make_some(place):
     assert "mtkit prepare" in place.refused("train", "--config", "demo")
     place.write("data/half/train.src.bin", b"")
     assert "mtkit prepare" in place.refused("train", "--config", "demo")
     assert "data/half" in place.refused("train", "--config", "demo", "--data", "data/half")
 
 
-def test_a_run_folder_that_cannot_be_made_is_refused(prepared: Place, tiny_yaml: Path):
+def test_a_run_folder_that_cannot_be_made_is_refused(prepared, tiny_yaml):
     prepared.write("file", "not a folder")
     error = prepared.refused("train", "--config", tiny_yaml, "--run", "file/run", "--device", "cpu")
     assert "file/run" in error
 
 
-def test_a_run_continues_by_its_folder_alone(trained: Place):
+def test_a_run_continues_by_its_folder_alone(trained):
     # Other data that is newer is not used.
     shutil.copytree(trained.folder / "data" / "tiny", trained.folder / "data" / "newer")
     longer = ["--run", "runs/tiny", "--set", "train.max_steps=6", "--device", "cpu"]
@@ -201,7 +199,7 @@ def test_a_run_continues_by_its_folder_alone(trained: Place):
     assert run.checkpoints()[-1].step == 8
 
 
-def test_a_run_whose_data_was_moved_asks_for_it(trained: Place):
+def test_a_run_whose_data_was_moved_asks_for_it(trained):
     (trained.folder / "data").rename(trained.folder / "moved")
     error = trained.refused("train", "--run", "runs/tiny")
     assert "/tiny, is not there; " in error
@@ -220,7 +218,7 @@ def test_a_run_whose_data_was_moved_asks_for_it(trained: Place):
         (["--run", "runs/tiny", "--finish-in", "2", "--dry-run"], "--dry-run"),
     ],
 )
-def test_a_wrong_use_of_a_run_alone_is_named(arguments: list[str], words: str, trained: Place):
+def test_a_wrong_use_of_a_run_alone_is_named(arguments, words, trained):
     outcome = trained.mtkit("train", *arguments)
     assert outcome.status == 2
     assert words in outcome.err

@@ -6,10 +6,8 @@ import re
 from collections import Counter
 
 import pytest
-from support.command_line import Place
 
 from mtkit.documents import Languages
-from mtkit.run_folder import Run
 from mtkit.translate import Translator, Window, markup_windows, translate_markup
 from mtkit.translate.html.markup import parse
 from mtkit.translate.html.markup_segments import Segment
@@ -40,7 +38,7 @@ def random_line(seed: int) -> str:
     return inside(0)
 
 
-def test_tags_stay_and_the_text_is_the_plain_translation(untrained: Run):
+def test_tags_stay_and_the_text_is_the_plain_translation(untrained):
     lines = [random_line(seed) for seed in range(80)]
     with Translator.load(untrained, device="cpu") as translator:
         found = translate_markup(translator, translator.aligner, lines)
@@ -58,7 +56,7 @@ def test_tags_stay_and_the_text_is_the_plain_translation(untrained: Run):
             assert html.unescape(TAG.sub("", out)).split() == " ".join(plain).split()
 
 
-def test_warnings_name_the_line_of_the_input(untrained: Run, caplog: pytest.LogCaptureFixture):
+def test_warnings_name_the_line_of_the_input(untrained, caplog):
     long = "one <b>two</b> " * 100
     with Translator.load(untrained, device="cpu") as translator:
         aligner = translator.aligner
@@ -70,7 +68,7 @@ def test_warnings_name_the_line_of_the_input(untrained: Run, caplog: pytest.LogC
             assert all(message.startswith("line 2: ") for message in caplog.messages)
 
 
-def test_a_sample_does_not_depend_on_the_lines_around_it(untrained: Run):
+def test_a_sample_does_not_depend_on_the_lines_around_it(untrained):
     line = "<p>one two</p><p>one two</p>"
     config = untrained.config.decode.model_copy(update={"sample": True})
     with Translator.load(untrained, device="cpu", config=config) as translator:
@@ -86,7 +84,7 @@ def test_a_sample_does_not_depend_on_the_lines_around_it(untrained: Run):
         assert html.unescape(one) == plain.text
 
 
-def test_the_command_keeps_tags(trained: Place):
+def test_the_command_keeps_tags(trained):
     text = "one <b>two</b><br>three\n\n<p>nine</p>\n<p>one\n<b\n>two</b> three\n</p>\n"
     outcome = trained.mtkit("-q", "translate", "--format", "html", stdin=text.encode())
     assert (outcome.status, outcome.err) == (0, "")
@@ -105,7 +103,7 @@ def test_the_command_keeps_tags(trained: Place):
 @pytest.mark.parametrize(
     "option", ["--json", "--alignments", "--nbest=2", "--target-prefix=x", "--no-placeholders"]
 )
-def test_html_has_one_text_per_line(option: str, trained: Place):
+def test_html_has_one_text_per_line(option, trained):
     trained.write("x", "")
     error = trained.refused("translate", "--format", "html", option, stdin=b"one\n")
     assert f"{option.split('=')[0]} cannot be combined with --format html" in error
@@ -132,7 +130,7 @@ def test_html_has_one_text_per_line(option: str, trained: Place):
         )),
     ],
 )  # fmt: skip
-def test_a_page_says_that_it_is_utf_8_and_in_the_target_language(page: str, translated: str):
+def test_a_page_says_that_it_is_utf_8_and_in_the_target_language(page, translated):
     assert Languages("en", "deu_Latn").page(page) == translated
 
 
@@ -141,7 +139,7 @@ def test_a_page_of_unknown_languages_keeps_what_it_says_of_them():
     assert Languages("", "de").page(page) == Languages("en", "").page(page) == page
 
 
-def test_the_command_writes_the_charset_and_language_of_the_page(trained: Place):
+def test_the_command_writes_the_charset_and_language_of_the_page(trained):
     page = '<html lang="en"><meta charset="latin1"><p>one</p>\n'
     trained.write("in.html", page)
     out = trained.mtkit("translate", "in.html").out

@@ -4,14 +4,12 @@ import json
 import logging
 
 import pytest
-from support.command_line import Place
 
 from mtkit.base.text import with_format_noted
-from mtkit.run_folder import Run
 from mtkit.translate import Translator
 
 
-def test_what_is_copied_is_counted_and_can_be_switched_off(untrained: Run, place: Place):
+def test_what_is_copied_is_counted_and_can_be_switched_off(untrained, place):
     lines = ["one two", "42", "", "{x}", "one {x} two"]
 
     def translated(*options: str) -> tuple[list[str], list[bool], str]:
@@ -36,7 +34,7 @@ def test_what_is_copied_is_counted_and_can_be_switched_off(untrained: Run, place
     assert texts == list(Translator.load(untrained, config=config, device="cpu").translate(lines))
 
 
-def test_what_is_copied_of_html_is_counted(untrained: Run, place: Place):
+def test_what_is_copied_of_html_is_counted(untrained, place):
     command = "translate", "--run", untrained.path, "--format", "html"
     outcome = place.mtkit(*command, stdin=b"<td>42</td><td>{x}</td> one\n")
     assert outcome.out.startswith("<td>42</td><td>{x}</td> ")
@@ -45,7 +43,7 @@ def test_what_is_copied_of_html_is_counted(untrained: Run, place: Place):
     assert "copied" not in outcome.err
 
 
-def test_a_parser_copies_nothing(parser: Run, place: Place):
+def test_a_parser_copies_nothing(parser, place):
     outcome = place.mtkit("translate", "--run", parser.path, stdin=b"42\n{x}\n")
     assert (outcome.status, "copied" in outcome.err) == (0, False)
     assert not {"42", "{x}"} & set(outcome.out.split("\n"))
@@ -89,7 +87,7 @@ def test_a_control_character_that_the_model_does_not_see_is_reported_once(tiny_d
         assert names == [f"line 2 has the control character U+{code:04X}"] * is_lost
 
 
-def test_ordinary_text_is_not_noted(caplog: pytest.LogCaptureFixture):
+def test_ordinary_text_is_not_noted(caplog):
     caplog.set_level(logging.INFO)
     lines = [
         *("# 1 of 5", "#tag one", "a * b * c", "5 < 6 and 7 > 6", "<3", "1.", "- one", "* two", ""),

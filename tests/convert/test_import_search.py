@@ -2,8 +2,6 @@
 
 import json
 import logging
-from pathlib import Path
-from typing import Any
 
 import pytest
 from support.marian import Shape, edit
@@ -79,7 +77,7 @@ def test_settings_that_mtkit_does_not_have_are_named_with_their_values(file, giv
     assert set(read_transformers_folder(source).lacking) == wanted
 
 
-def test_the_file_of_the_search_wins_over_the_configuration(source: Path):
+def test_the_file_of_the_search_wins_over_the_configuration(source):
     edit(source / CONFIG, no_repeat_ngram_size=2, repetition_penalty=1.5, max_length=9)
     edit(source / GENERATION, no_repeat_ngram_size=3, repetition_penalty=1.0)
     found = read_transformers_folder(source)
@@ -87,7 +85,7 @@ def test_the_file_of_the_search_wins_over_the_configuration(source: Path):
 
 
 @pytest.mark.parametrize("key", ["decoder_start_token_id", "eos_token_id", "pad_token_id"])
-def test_an_id_may_be_in_the_file_of_the_search_alone(key: str, source: Path):
+def test_an_id_may_be_in_the_file_of_the_search_alone(key, source):
     whole = read_transformers_folder(source)
     edit(source / CONFIG, **{key: None})
     found = read_transformers_folder(source)
@@ -105,7 +103,7 @@ def test_an_id_may_be_in_the_file_of_the_search_alone(key: str, source: Path):
     + [{"decoder_start_token_id": bad} for bad in (9**9, -1, "5")],
     ids=str,
 )
-def test_ids_of_the_search_that_do_not_fit_are_refused(given: dict[str, Any], source: Path):
+def test_ids_of_the_search_that_do_not_fit_are_refused(given, source):
     edit(source / GENERATION, **given)
     with pytest.raises(MtkitError, match=next(iter(given))):
         read_transformers_folder(source)

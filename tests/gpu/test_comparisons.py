@@ -21,7 +21,6 @@ from mtkit.batches import make_batch
 from mtkit.config import Config, DecodeConfig
 from mtkit.data import IntArray, PreparedData
 from mtkit.model import Transformer
-from mtkit.run_folder import Run
 from mtkit.train.trainer import Trainer
 from mtkit.translate import Translation, Translator
 
@@ -164,7 +163,7 @@ def test_an_update_for_which_memory_runs_out_has_the_gradients_of_others(
     assert all(line.startswith("step 1: out of memory; trying") for line in caplog.messages)
 
 
-def test_products_in_tf32_are_noticed(config: Config, tiny_data: PreparedData) -> None:
+def test_products_in_tf32_are_noticed(config, tiny_data):
     trainer = Trainer(config, tiny_data, device=CPU)
     exact, exact_gradients = logits_of(trainer, GROUPS[2]), gradients_of(trainer, GROUPS)
     trainer.model.zero_grad()
@@ -262,15 +261,13 @@ def numbers_of(translation: Translation) -> list[float]:
     return [translation.score, translation.log_prob, *translation.log_probs]
 
 
-def test_the_best_scores_in_bf16_are_near_those_of_float32(device: torch.device, untrained: Run):
+def test_the_best_scores_in_bf16_are_near_those_of_float32(device, untrained):
     # The texts may differ: many of random weights are about as probable.
     found, wanted = (
         [
             translations[0].score
             for translations in Translator.load(
-                untrained,
-                config=DecodeConfig(max_extra_length=4, precision=precision),
-                device=name,
+                untrained, config=DecodeConfig(max_extra_length=4, precision=precision), device=name
             ).translate_nbest(LINES, n_best=1)
         ]
         for precision, name in (("bf16", device.type), ("fp32", "cpu"))

@@ -15,17 +15,10 @@ import pytest
 from conftest import UNTRAINED, changed, random_run
 from support.browsed import HOSTILE, Page, assert_runs_its_own_script_alone, well_formed
 from support.browser import Browser
-from support.command_line import Place
 
 from mtkit.align.links import Alignment
 from mtkit.base.errors import MtkitError
-from mtkit.inspect import (
-    Inspection,
-    PageEntry,
-    index_page,
-    inspect_pair,
-    inspection_page,
-)
+from mtkit.inspect import Inspection, PageEntry, index_page, inspect_pair, inspection_page
 from mtkit.inspect.inspection import Prediction, Stack, StackName
 from mtkit.inspect.page import COLORS, MAX_SUBWORDS
 from mtkit.parsing.trees import Tree, parse_trees
@@ -38,7 +31,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 # Numbers
 
 
-def test_an_inspection_has_every_layer_and_head(translator: Translator):
+def test_an_inspection_has_every_layer_and_head(translator):
     source, target = "one two three nine", "eins zwei drei"
     found = inspect_pair(translator, source, target)
     config = translator.model.config
@@ -60,7 +53,7 @@ def test_an_inspection_has_every_layer_and_head(translator: Translator):
     assert found.stacks["cross"].queries[0] == "<s>"
 
 
-def test_probabilities_are_those_of_the_score_of_given_translations(translator: Translator):
+def test_probabilities_are_those_of_the_score_of_given_translations(translator):
     source, target = "one two three nine", "eins zwei drei"
     found = inspect_pair(translator, source, target)
     (scored,) = translator.score_given([source], [target])
@@ -74,7 +67,7 @@ def test_probabilities_are_those_of_the_score_of_given_translations(translator: 
             assert one.alternatives[0][0] == one.subword
 
 
-def test_without_a_translation_the_model_translates(translator: Translator):
+def test_without_a_translation_the_model_translates(translator):
     found = inspect_pair(translator, "one two")
     (text,) = translator.translate(["one two"])
     assert found.translation == text
@@ -82,7 +75,7 @@ def test_without_a_translation_the_model_translates(translator: Translator):
     assert found.alignment == alignment
 
 
-def test_the_aligned_head_agrees_most_with_those_that_align(translator: Translator):
+def test_the_aligned_head_agrees_most_with_those_that_align(translator):
     found = inspect_pair(translator, "one two three nine", "eins zwei drei")
     layers = {head.layer for head in translator.aligner().heads}
     layer, head = found.aligned
@@ -103,12 +96,12 @@ def test_entropy_is_in_bits():
     assert stack.entropies.tolist() == [[0.5, 2.0]]
 
 
-def test_a_blank_sentence_cannot_be_inspected(translator: Translator):
+def test_a_blank_sentence_cannot_be_inspected(translator):
     with pytest.raises(MtkitError, match="the source is blank"):
         inspect_pair(translator, " \t")
 
 
-def test_an_ensemble_cannot_be_inspected(untrained: Run):
+def test_an_ensemble_cannot_be_inspected(untrained):
     with (
         Translator.load([untrained, untrained], device="cpu") as two,
         pytest.raises(ValueError, match="several models"),
@@ -116,7 +109,7 @@ def test_an_ensemble_cannot_be_inspected(untrained: Run):
         inspect_pair(two, "one")
 
 
-def test_a_long_line_is_cut_and_the_rest_counted(translator: Translator):
+def test_a_long_line_is_cut_and_the_rest_counted(translator):
     limit = translator.config.max_source_tokens - 1
     source = "nine " * limit
     count = len(translator.vocabularies.src.encode(source))
@@ -138,7 +131,7 @@ def test_a_warning_names_the_number_of_the_line_and_its_limit(tiny_data, tmp_pat
     assert places == [(f"line {n}", "(model.max_positions)") for n in (7, 7, 8, 8)]
 
 
-def test_all_numbers_are_json(translator: Translator):
+def test_all_numbers_are_json(translator):
     found = inspect_pair(translator, "one two", "eins")
     read = json.loads(json.dumps(found.as_dict()))
     for name in get_args(StackName):
@@ -266,7 +259,7 @@ def drawn(page: str) -> dict[str, tuple[int, ...]]:
     }
 
 
-def test_a_tree_has_its_words_in_a_row_and_each_phrase_above_its_parts(parsing: Translator):
+def test_a_tree_has_its_words_in_a_row_and_each_phrase_above_its_parts(parsing):
     found = inspect_pair(parsing, "the dog sleeps.", GIVEN)
     phrases = {"S": (1, 1, 5), "NP": (2, 1, 3), "VP": (2, 3, 4)}
     words = {"the": (3, 1, 2), "dog": (3, 2, 3), "sleeps": (3, 3, 4), ".": (3, 4, 5)}
@@ -282,7 +275,7 @@ def test_words_are_escaped_and_cut_and_a_single_word_is_a_tree(parsing, text, sh
     assert list(drawn(page_of(found))) == shown
 
 
-def test_the_page_of_a_parser_shows_the_tree_above_the_attention(parsing: Translator):
+def test_the_page_of_a_parser_shows_the_tree_above_the_attention(parsing):
     found = inspect_pair(parsing, "the dog sleeps.", GIVEN)
     assert found.source == "the dog sleeps ."
     assert found.translation == "S NP xDT xNN zNP VP xVBZ zVP xucov zS"
@@ -294,7 +287,7 @@ def test_the_page_of_a_parser_shows_the_tree_above_the_attention(parsing: Transl
     assert own.tree.words == ("the", "dog", "sleeps", ".")
 
 
-def test_a_given_tree_of_other_words_is_refused(parsing: Translator):
+def test_a_given_tree_of_other_words_is_refused(parsing):
     for wrong, message in (
         ("(S (NN cat))", "must have exactly these words: 'the dog sleeps .'"),
         ("", "the tree '': expected one tree, not 0"),
@@ -306,7 +299,7 @@ def test_a_given_tree_of_other_words_is_refused(parsing: Translator):
             inspect_pair(parsing, "the dog sleeps.", wrong)
 
 
-def test_the_command_prints_the_tree_with_all_numbers(place: Place, parser: Run):
+def test_the_command_prints_the_tree_with_all_numbers(place, parser):
     outcome = place.mtkit(
         "inspect", "the dog sleeps.", "--target", GIVEN, "--json", "--run", parser.path
     )
@@ -352,7 +345,7 @@ def test_a_browser_draws_the_lines_of_the_view(
     [(8, "word", 1200, False), (40, "word", 1200, True), (8, "Mammutwort", 700, True)],
 )
 def test_the_figures_fill_the_width_and_words_are_upright_only_where_they_must(
-    tokens: int, text: str, width: int, is_upright: bool, browser: Browser, tmp_path: Path
+    tokens, text, width, is_upright, browser, tmp_path
 ):
     inspection = made_up(tokens, text=text)
     for drawing in browsed(browser, inspection, tmp_path, width=width):

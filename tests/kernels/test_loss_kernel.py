@@ -12,11 +12,7 @@ from torch import Tensor
 
 from mtkit.kernels import cpu_loss as kernel
 from mtkit.kernels import gpu_loss
-from mtkit.kernels.cpu_loss import (
-    GPU_TILE,
-    NEVER,
-    loss_of_states,
-)
+from mtkit.kernels.cpu_loss import GPU_TILE, NEVER, loss_of_states
 from mtkit.kernels.gpu_loss import loss_on_gpu
 from mtkit.train.loss import label_smoothed_loss
 
@@ -54,11 +50,7 @@ def assert_same(
 
 
 # On a GPU in place, and what is given to the compiler.
-FORMS = {
-    "cpu": loss_of_states,
-    "gpu": loss_on_gpu,
-    "compiled": partial(loss_on_gpu, compiled=True),
-}
+FORMS = {"cpu": loss_of_states, "gpu": loss_on_gpu, "compiled": partial(loss_on_gpu, compiled=True)}
 
 
 def assert_is_the_formula(

@@ -29,10 +29,7 @@ def test_settings_above_32_bits_mean_what_less_would_mean_that_is_more_than_enou
     def found(number: int) -> list[object]:
         repeats, long = (
             replace(SETTINGS, constraints=constraints)
-            for constraints in (
-                Constraints(no_repeat_ngram=number),
-                Constraints(min_length=number),
-            )
+            for constraints in (Constraints(no_repeat_ngram=number), Constraints(min_length=number))
         )
         sampling = Sampling(top_k=number)
         return [

@@ -11,12 +11,7 @@ from mtkit.base.text import read_lines
 from mtkit.data import NEAR_DUPLICATES, PreparedData
 from mtkit.prepare import Report, prepare_files
 from mtkit.prepare.blocks import PairBlock
-from mtkit.prepare.held_out import (
-    NearDuplicate,
-    grams_of,
-    keep_nearest,
-    near_duplicates,
-)
+from mtkit.prepare.held_out import NearDuplicate, grams_of, keep_nearest, near_duplicates
 
 CLUB = (
     "The club was founded in the year 1890 by seven teachers of the town.",

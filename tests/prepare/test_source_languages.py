@@ -77,11 +77,7 @@ MIXED[100:200] = [(tgt, src) for src, tgt in MIXED[100:200]]
 @pytest.mark.parametrize(
     ("tgt_lang", "train", "expected"),
     [
-        (
-            "fr",
-            [ENGLISH_GERMAN],
-            "train0.de: 3 of 3 samples of the target look like de, not fr",
-        ),
+        ("fr", [ENGLISH_GERMAN], "train0.de: 3 of 3 samples of the target look like de, not fr"),
         ("de", [ENGLISH_GERMAN, SWAPPED], "train1.de: 2 of 2 samples of the source look like de"),
         # A part is in another language.
         ("de", [MIXED], "have a source in German and a target in English"),

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command_line import Place
 
 from mtkit.base.errors import MtkitError
 from mtkit.data import PreparedData
@@ -74,10 +73,7 @@ class Mirror:
         # Folders of test sets are chosen when sacreBLEU is loaded.
         monkeypatch.setattr(base, "SACREBLEU_DIR", str(folder))
         monkeypatch.setenv("no_proxy", "127.0.0.1")
-        pairs = {
-            "en-de": ["src.sgm", "ref.sgm"],
-            "en-fr": ["src.sgm", "ref.sgm", "other.sgm"],
-        }
+        pairs = {"en-de": ["src.sgm", "ref.sgm"], "en-fr": ["src.sgm", "ref.sgm", "other.sgm"]}
         checksum = hashlib.md5(ARCHIVE).hexdigest()
         dataset = FakeSGMLDataset(
             "mine/full", data=[self.url], md5=[checksum], langpairs=pairs, description=""
@@ -131,8 +127,8 @@ def test_a_name_or_a_direction_that_does_not_exist_is_refused(wanted, languages,
     [(ARCHIVE[::-1], "MD5 sum of downloaded file was incorrect"), (ARCHIVE[:100], "")],
 )
 def test_a_file_with_another_checksum_or_a_part_of_it_is_refused_and_not_kept(
-    content: bytes, why: str, mirror: Mirror, capfd: pytest.CaptureFixture[str]
-) -> None:
+    content, why, mirror, capfd
+):
     mirror.content = content
     with pytest.raises(MtkitError, match=f"mine/full: cannot be downloaded from .*{why}"):
         find_test_set("mine/full:en-de")
@@ -142,13 +138,13 @@ def test_a_file_with_another_checksum_or_a_part_of_it_is_refused_and_not_kept(
     assert find_test_set("mine/full:en-de").src == SOURCE
 
 
-def test_what_a_killed_process_has_left_of_a_download_is_replaced(mirror: Mirror) -> None:
+def test_what_a_killed_process_has_left_of_a_download_is_replaced(mirror):
     mirror.archive.parent.mkdir(parents=True)
     mirror.archive.write_bytes(ARCHIVE[:100])
     assert find_test_set("mine/full:en-de").src == SOURCE
 
 
-def test_without_a_connection_one_line_says_what_to_do(mirror: Mirror, place: Place) -> None:
+def test_without_a_connection_one_line_says_what_to_do(mirror, place):
     # First, so that nothing is accepted while it closes.
     mirror.server.shutdown()
     mirror.server.server_close()
@@ -160,7 +156,7 @@ def test_without_a_connection_one_line_says_what_to_do(mirror: Mirror, place: Pl
     assert not mirror.archive.exists()
 
 
-def test_translations_are_scored_on_a_test_set(mirror: Mirror, place: Place) -> None:
+def test_translations_are_scored_on_a_test_set(mirror, place):
     place.write("hyp.txt", "".join(f"{line}\n" for line in REFERENCES[0]))
     outcome = place.mtkit("score", "hyp.txt", "--test-set", "mine/full:en-de", "--metric", "chrf")
     name, value, signature, *_ = outcome.out.split()
@@ -178,7 +174,7 @@ def test_translations_are_scored_on_a_test_set(mirror: Mirror, place: Place) -> 
     assert "--reference cannot be combined with --test-set" in error
 
 
-def test_a_run_translates_a_test_set_of_its_languages(mirror: Mirror, trained: Place) -> None:
+def test_a_run_translates_a_test_set_of_its_languages(mirror, trained):
     text = "".join(f"{line}\n" for line in SOURCE).encode()
     trained.write("hyp.txt", trained.mtkit("translate", stdin=text).out)
     named = ["--test-set", "mine/full:en-de", "--metric", "chrf"]
@@ -195,7 +191,7 @@ def test_a_run_translates_a_test_set_of_its_languages(mirror: Mirror, trained: P
         assert f"{option.partition('=')[0]} cannot be combined with --test-set" in error
 
 
-def test_runs_and_files_are_compared_on_a_test_set(mirror: Mirror, trained: Place) -> None:
+def test_runs_and_files_are_compared_on_a_test_set(mirror, trained):
     trained.write("hyp.de", "".join(f"{line}\n" for line in REFERENCES[0]))
     common = ["--test-set", "mine/full", "--metric", "chrf", "--output", "page.html"]
     outcome = trained.mtkit("-q", "compare", "runs/tiny", "hyp.de", *common)

@@ -1,12 +1,10 @@
 """Keys, and how often a client may ask."""
 
 import hashlib
-from pathlib import Path
 
 import pytest
 from support.served import Served
 
-from mtkit.run_folder import Run
 from mtkit.serve import access
 from mtkit.serve.access import Access, read_keys
 
@@ -27,7 +25,7 @@ def test_only_the_hash_of_a_key_is_known():
     assert Access().key_hash("anything") == ""
 
 
-def test_a_minute_has_so_many_texts(clock: list[float]):
+def test_a_minute_has_so_many_texts(clock):
     counted = Access(per_minute=6)
     assert [counted.wait("a", 1) for _ in range(6)] == [0.0] * 6
     assert counted.wait("a", 1) == pytest.approx(10)
@@ -41,7 +39,7 @@ def test_a_minute_has_so_many_texts(clock: list[float]):
     assert counted.wait("a", 6) == 0
 
 
-def test_a_request_with_more_texts_than_a_minute_takes_later_minutes_too(clock: list[float]):
+def test_a_request_with_more_texts_than_a_minute_takes_later_minutes_too(clock):
     counted = Access(per_minute=6)
     assert counted.wait("a", 60) == 0
     # 9 minutes for what was too much, and one that must be full again.
@@ -55,7 +53,7 @@ def test_a_request_with_more_texts_than_a_minute_takes_later_minutes_too(clock: 
     assert counted.wait("a", 60) == 0
 
 
-def test_addresses_of_one_ipv6_network_are_one_client(clock: list[float]):
+def test_addresses_of_one_ipv6_network_are_one_client(clock):
     counted = Access(per_minute=1)
     assert counted.wait("2001:db8:0:1::1", 1) == 0
     assert counted.wait("2001:db8:0:1:ffff:ffff:ffff:ffff", 1) > 0
@@ -65,7 +63,7 @@ def test_addresses_of_one_ipv6_network_are_one_client(clock: list[float]):
     assert counted.wait("192.0.2.2", 1) == counted.wait("::ffff:192.0.2.3", 1) == 0
 
 
-def test_hashes_of_keys_may_have_capitals(tmp_path: Path):
+def test_hashes_of_keys_may_have_capitals(tmp_path):
     digest = hashlib.sha256(b"key").hexdigest()
     (tmp_path / "keys").write_text(f"{digest.upper()} the wiki\n")
     assert read_keys(tmp_path / "keys") == {digest}
@@ -98,7 +96,7 @@ def test_clients_that_were_quiet_for_longest_are_forgotten(clock, monkeypatch):
     assert set(counted._left) == {"a", "b", "d"}
 
 
-def test_the_client_is_the_last_address_that_is_no_trusted_proxy(untrained: Run):
+def test_the_client_is_the_last_address_that_is_no_trusted_proxy(untrained):
     known = Access(per_minute=100)
     trusted = ["172.16.0.0/12", "10.0.0.7", "fd00::/8"]
     with Served([untrained], access=known, proxies=trusted) as server:

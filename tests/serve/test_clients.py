@@ -2,8 +2,6 @@
 
 import pytest
 
-from mtkit.translate import Translator
-
 TEXT = "The children are playing in the garden with their new red ball."
 MARKUP = [f"<p>{TEXT}</p>", TEXT, "<p>one <span>two</span></p>", ""]
 
@@ -23,7 +21,7 @@ MARKUP = [f"<p>{TEXT}</p>", TEXT, "<p>one <span>two</span></p>", ""]
     ],
     ids=["Mastodon auto", "Mastodon", "Weblate", "Discourse", "Mattermost", "Mattermost's form"],
 )
-def test_a_request_of_a_client_is_answered(served, plain: Translator, kind, fields, form):
+def test_a_request_of_a_client_is_answered(served, plain, kind, fields, form):
     reply = (served.post if kind == "json" else served.form)(
         "/translate", fields | {"target": "de"}
     )

@@ -4,16 +4,14 @@ import hashlib
 import json
 import re
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 from support.browsed import HOSTILE
 from support.browser import Browser
 from support.documents import run, word, zipped
-from support.served import Gate, Served, until
+from support.served import Served, until
 
-from mtkit.run_folder import Run
 from mtkit.serve import Access, Limits
 from mtkit.translate import Translation, Translator
 
@@ -76,7 +74,7 @@ def check_is_alone(browser: Browser, server: Served) -> None:
     assert browser.problems == []
 
 
-def test_what_is_typed_is_translated_and_nobody_else_is_asked(browser: Browser, served: Served):
+def test_what_is_typed_is_translated_and_nobody_else_is_asked(browser, served):
     show(browser, served)
     assert focused(browser) == "text"
     browser.write(TEXT)
@@ -95,7 +93,7 @@ def test_what_is_typed_is_translated_and_nobody_else_is_asked(browser: Browser, 
     check_is_alone(browser, served)
 
 
-def test_a_translation_that_looks_like_html_stays_text(browser: Browser, untrained: Run):
+def test_a_translation_that_looks_like_html_stays_text(browser, untrained):
     def hostile(translator: Translator) -> None:
         found = [Translation(f"{HOSTILE}{number}") for number in range(4)]
         decoder: Any = translator.decoder
@@ -111,7 +109,7 @@ def test_a_translation_that_looks_like_html_stays_text(browser: Browser, untrain
         check_is_alone(browser, server)
 
 
-def test_a_choice_among_the_alternatives_is_shown(browser: Browser, served: Served):
+def test_a_choice_among_the_alternatives_is_shown(browser, served):
     show(browser, served)
     browser.write(TEXT)
     found = served.translate(TEXT, alternatives=2).json
@@ -122,7 +120,7 @@ def test_a_choice_among_the_alternatives_is_shown(browser: Browser, served: Serv
     assert browser.value(RESULT) == found["alternatives"][1]
 
 
-def test_confidence_and_findings_stand_below_the_translation(browser: Browser, fitted: Run):
+def test_confidence_and_findings_stand_below_the_translation(browser, fitted):
     with Served([fitted]) as server:
         show(browser, server)
         browser.write("猫 one two")
@@ -146,7 +144,7 @@ def test_confidence_and_findings_stand_below_the_translation(browser: Browser, f
         check_is_alone(browser, server)
 
 
-def test_languages_are_found_and_swapped(browser: Browser, both: Served):
+def test_languages_are_found_and_swapped(browser, both):
     show(browser, both)
     choose(browser, "source", "auto")
     choose(browser, "target", "en")
@@ -243,7 +241,7 @@ def test_a_file_goes_on_when_the_server_has_time_again(browser, untrained, tmp_p
     assert access.asked == 3
 
 
-def test_everything_can_be_done_with_the_keyboard(browser: Browser, both: Served):
+def test_everything_can_be_done_with_the_keyboard(browser, both):
     show(browser, both)
     browser.write(TEXT)
     browser.until(RESULT)
@@ -278,7 +276,7 @@ def test_everything_can_be_done_with_the_keyboard(browser: Browser, both: Served
     browser.until("document.getElementById('source').value === 'de'")
 
 
-def test_the_word_at_the_caret_is_marked(browser: Browser, served: Served):
+def test_the_word_at_the_caret_is_marked(browser, served):
     show(browser, served)
     browser.write(TEXT)
     browser.until(RESULT)
@@ -288,7 +286,7 @@ def test_the_word_at_the_caret_is_marked(browser: Browser, served: Served):
         assert words_of(browser, "mirror") == [TEXT.split()[number]]
 
 
-def test_words_can_be_tapped(browser: Browser, served: Served):
+def test_words_can_be_tapped(browser, served):
     show(browser, served, width=360)
     browser.send("Emulation.setTouchEmulationEnabled", enabled=True)
     browser.write(TEXT)
@@ -298,7 +296,7 @@ def test_words_can_be_tapped(browser: Browser, served: Served):
     assert words_of(browser, "mirror")
 
 
-def test_a_text_from_right_to_left_is_shown_so(browser: Browser, served: Served):
+def test_a_text_from_right_to_left_is_shown_so(browser, served):
     show(browser, served)
     browser.write("שלום עולם")
     assert browser.value("document.getElementById('text').matches(':dir(rtl)')")
@@ -354,7 +352,7 @@ def test_the_words_behind_the_field_are_where_its_words_are(browser, served, wid
     assert field == mirror > 300
 
 
-def test_a_term_is_translated_as_the_reader_says(browser: Browser, served: Served):
+def test_a_term_is_translated_as_the_reader_says(browser, served):
     show(browser, served)
     browser.write("one two three four")
     browser.value("document.querySelector('summary').click()")
@@ -386,7 +384,7 @@ def test_a_key_is_asked_for_only_if_the_server_wants_one(browser, served, untrai
         check_is_alone(browser, server)
 
 
-def test_limits_are_explained_in_words(browser: Browser, untrained: Run):
+def test_limits_are_explained_in_words(browser, untrained):
     access = Access(per_minute=1)
     with Served([untrained], limits=Limits(characters=40, alternatives=0), access=access) as server:
         show(browser, server)
@@ -401,7 +399,7 @@ def test_limits_are_explained_in_words(browser: Browser, untrained: Run):
         assert re.search(r"The page tries again in \d+ s\.$", browser.value(PROBLEM))
 
 
-def test_a_server_that_is_gone_is_named_and_can_be_tried_again(browser: Browser, untrained: Run):
+def test_a_server_that_is_gone_is_named_and_can_be_tried_again(browser, untrained):
     with Served([untrained]) as server:
         show(browser, server)
     browser.write(TEXT)
@@ -418,7 +416,7 @@ def check_one_is_cancelled(browser: Browser) -> None:
     assert len(browser.cancelled) == 1
 
 
-def test_more_typing_cancels_the_earlier_request(browser: Browser, untrained: Run, gate: Gate):
+def test_more_typing_cancels_the_earlier_request(browser, untrained, gate):
     with Served([untrained], changed=gate.close) as server:
         show(browser, server)
         browser.write("one")
@@ -430,7 +428,7 @@ def test_more_typing_cancels_the_earlier_request(browser: Browser, untrained: Ru
         browser.until(f"{RESULT} === {json.dumps(expected)}")
 
 
-def test_a_file_can_be_stopped(browser: Browser, untrained: Run, gate: Gate, tmp_path: Path):
+def test_a_file_can_be_stopped(browser, untrained, gate, tmp_path):
     (tmp_path / "notes.txt").write_text(TEXT, encoding="utf-8")
     with Served([untrained], changed=gate.close) as server:
         show(browser, server)
@@ -446,7 +444,7 @@ def test_a_file_can_be_stopped(browser: Browser, untrained: Run, gate: Gate, tmp
         gate.open()
 
 
-def test_the_browser_remembers_the_languages(browser: Browser, both: Served):
+def test_the_browser_remembers_the_languages(browser, both):
     show(browser, both)
     selected = "['source', 'target'].map((id) => document.getElementById(id).value)"
     assert browser.value(selected) == ["en", "de"]
@@ -457,7 +455,7 @@ def test_the_browser_remembers_the_languages(browser: Browser, both: Served):
 
 
 @pytest.mark.parametrize("width", [320, 360, 700, 1400])
-def test_nothing_is_wider_than_the_screen(browser: Browser, served: Served, width: int):
+def test_nothing_is_wider_than_the_screen(browser, served, width):
     show(browser, served, width=width)
     browser.write("seven" * 60)
     browser.until(RESULT)
@@ -471,7 +469,7 @@ def test_nothing_is_wider_than_the_screen(browser: Browser, served: Served, widt
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_texts_can_be_read_in_light_and_dark(browser: Browser, served: Served, scheme: str):
+def test_texts_can_be_read_in_light_and_dark(browser, served, scheme):
     show(browser, served)
     browser.prefer(prefers_color_scheme=scheme)
     browser.write(TEXT)

@@ -148,11 +148,7 @@ class Browser:
             for kind in ("keyDown", "keyUp"):
                 more = {"text": text} if text and kind == "keyDown" else {}
                 self.send(
-                    "Input.dispatchKeyEvent",
-                    type=kind,
-                    windowsVirtualKeyCode=code,
-                    **about,
-                    **more,
+                    "Input.dispatchKeyEvent", type=kind, windowsVirtualKeyCode=code, **about, **more
                 )
 
     def point(self, x: float, y: float) -> None:

@@ -40,10 +40,7 @@ class Place:
     """A working directory and the program in it."""
 
     def __init__(
-        self,
-        folder: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        capture: pytest.CaptureFixture[str],
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[str]
     ) -> None:
         self.folder = folder
         self._monkeypatch = monkeypatch

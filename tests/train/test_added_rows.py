@@ -11,14 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import (
-    GERMAN,
-    GREEK,
-    changed,
-    number_pairs,
-    write_pairs,
-)
-from support.command_line import Place
+from conftest import GERMAN, GREEK, changed, number_pairs, write_pairs
 from support.kinds_of_runs import KINDS, USUAL, run_of_kind
 from support.prepared import prepare_several
 from torch import Tensor
@@ -189,7 +182,7 @@ def test_data_that_was_prepared_from_such_data_fits_the_first_run_too(runs, tmp_
     assert torch.equal(weights[tags["cs"]], weights[tags["de"]])
 
 
-def test_without_missing_characters_only_the_tag_is_added(runs: dict[str, Run], tmp_path: Path):
+def test_without_missing_characters_only_the_tag_is_added(runs, tmp_path):
     run = runs["bpe with tags on both sides"]
     data = adapted(run, tmp_path, add_characters=False, words=GERMAN)
     assert len(data.tokenizers().src) == len(run.tokenizers().src) + 1
@@ -210,7 +203,7 @@ def test_a_new_script_suits_a_vocabulary_that_gets_its_characters(runs, tmp_path
     assert data.manifest.settings["vocab_size"] == len(data.tokenizers().src)
 
 
-def test_a_bilingual_run_takes_characters(tmp_path: Path, tiny_run: Run, tiny_data: PreparedData):
+def test_a_bilingual_run_takes_characters(tmp_path, tiny_run, tiny_data):
     pairs = write_pairs(tmp_path, "new", number_pairs(60, seed=2, words=NEW_WORDS))
     options = USUAL | {"tokenizer_from": tiny_run.path, "add_characters": True}
     arguments = {"src_lang": "en", "tgt_lang": "de", "train": [pairs], "valid": pairs}
@@ -222,7 +215,7 @@ def test_a_bilingual_run_takes_characters(tmp_path: Path, tiny_run: Run, tiny_da
     assert len(weights) == len(old) + 2
 
 
-def test_data_with_other_subwords_is_refused_as_before(runs: dict[str, Run], tmp_path: Path):
+def test_data_with_other_subwords_is_refused_as_before(runs, tmp_path):
     data = adapted(runs["bpe with tags on both sides"], tmp_path)
     for kind in ("unigram with tags on the source", "m2m100", "a vocabulary for each side"):
         with pytest.raises(MtkitError, match="was prepared with other subwords than those of"):
@@ -272,7 +265,7 @@ def test_a_run_without_tags_and_a_preparation_without_a_run_get_one_line(tmp_pat
         prepare_files("new", tmp_path / "new", **arguments)
 
 
-def test_the_command_has_the_options(place: Place, runs: dict[str, Run], tmp_path: Path):
+def test_the_command_has_the_options(place, runs, tmp_path):
     run = runs["bpe with tags on both sides"]
     pairs = write_pairs(tmp_path, "new", number_pairs(60, seed=2, words=NEW_WORDS))
     corpus = place.folder / "corpus.yaml"
@@ -366,7 +359,7 @@ def assert_stays(run: Run, out: Path, reason: str) -> None:
         assert re.findall("--format (\\w+)", message) == [form, "safetensors"]
 
 
-def test_a_run_that_no_other_software_can_have_is_told_so(runs: dict[str, Run], tmp_path: Path):
+def test_a_run_that_no_other_software_can_have_is_told_so(runs, tmp_path):
     own = "bpe with tags on both sides"
     assert_stays(runs[own], tmp_path / "own", "not have the subwords of M2M-100 or NLLB-200")
     data = adapted(runs["nllb"], tmp_path, "dsb", "deu_Latn")
@@ -381,7 +374,7 @@ def test_a_run_that_no_other_software_can_have_is_told_so(runs: dict[str, Run], 
     assert_stays(Run.open(few), tmp_path / "out", "list of languages of M2M-100 is fixed")
 
 
-def test_what_was_added_leaves_to_transformers_and_comes_back(runs: dict[str, Run], tmp_path: Path):
+def test_what_was_added_leaves_to_transformers_and_comes_back(runs, tmp_path):
     run, text = runs["nllb"], tmp_path / "text"
     data = adapted(run, tmp_path, "dsb_Latn", "deu_Latn")
     given = ["train.max_steps=2", "train.learning_rate=0.01", "train.warmup_steps=1"]

@@ -1,14 +1,12 @@
 """What an update asks of a GPU, counted without one: kernels, casts, waits and copies."""
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from conftest import changed, slow
 from support.counted import GPU, Counts, pretended_gpu
-from torch import Tensor
 
 from mtkit import batches
 from mtkit.config import Config
@@ -132,7 +130,7 @@ def test_an_update_has_few_kernels_and_casts_for_each_parameter(config, tiny_dat
         lambda x: x.repeat_interleave(x.long()),
     ],
 )
-def test_every_way_to_wait_is_counted(wait: Callable[[Tensor], object]):
+def test_every_way_to_wait_is_counted(wait):
     with pretended_gpu() as counts:
         x = torch.tensor([0.0, 1.0, 2.0]).pin_memory().to(GPU, non_blocking=True)
         assert not counts.waits
@@ -146,7 +144,7 @@ def test_a_copy_of_ordinary_memory_is_counted():
         assert counts.pageable
 
 
-def test_batch_by_batch_is_found(config: Config, tiny_data: PreparedData):
+def test_batch_by_batch_is_found(config, tiny_data):
     found = faults(*counted(of_gpu(config, gpu_path="plain"), tiny_data))
     assert found.keys() == {"casts for each batch", "kernels for each batch"}
 

@@ -1,16 +1,14 @@
 """Training a part of the weights: low-rank changes, frozen parameters, a moving average."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from support.training import Trainings, last_weights
+from support.training import last_weights
 from torch import Tensor, nn
 
 from mtkit.base.errors import MtkitError
 from mtkit.config import TrainConfig, dump_config, load_config
-from mtkit.run_folder import Run
 from mtkit.train.parameters import TrainedParameters
 
 FROZEN = {"freeze": ("embedding", "encoder.*.self_attention.*")}
@@ -69,7 +67,7 @@ def test_a_low_rank_change_is_trained_as_if_the_matrix_were_composed_in_the_forw
         assert (name == "first.weight") != torch.equal(value, fixed[name])
 
 
-def test_frozen_parameters_stay_and_the_others_change(tunings: Trainings, tiny_run: Run):
+def test_frozen_parameters_stay_and_the_others_change(tunings, tiny_run):
     tunings.tune("r", **FROZEN)
     base, found = last_weights(tiny_run.path), last_weights(tunings.folder / "r")
     for name, weight in found.items():
@@ -79,13 +77,13 @@ def test_frozen_parameters_stay_and_the_others_change(tunings: Trainings, tiny_r
         assert torch.equal(weight, base[name]) == frozen, name
 
 
-def test_frozen_parameters_have_nothing_in_the_optimizer(tunings: Trainings):
+def test_frozen_parameters_have_nothing_in_the_optimizer(tunings):
     tunings.tune("r", freeze=("encoder", "decoder"))
     names = tunings.open("r").checkpoints()[-1].load_optimizer()
     assert {name.rpartition(".")[0] for name in names} == {"embedding.weight"}
 
 
-def test_the_moving_average_is_the_mean_of_the_weights_with_falling_shares(in_float64: None):
+def test_the_moving_average_is_the_mean_of_the_weights_with_falling_shares(in_float64):
     torch.manual_seed(1)
     model = Two()
     trained = TrainedParameters(model, settings(ema=0.5))
@@ -104,7 +102,7 @@ def test_the_moving_average_is_the_mean_of_the_weights_with_falling_shares(in_fl
     assert torch.equal(model.first.weight.detach(), raw)
 
 
-def test_the_moving_average_is_what_is_validated_and_saved(tunings: Trainings, tiny_run: Run):
+def test_the_moving_average_is_what_is_validated_and_saved(tunings, tiny_run):
     # So slow an average of so many steps stays near the beginning.
     tunings.tune("plain")
     tunings.tune("mean", ema=0.999)
@@ -156,12 +154,12 @@ def test_names_that_are_not_there_and_nothing_to_train_are_refused(given, messag
         (["train.lora_matrices=x"], "train.lora_matrices: has no effect without train.lora_rank"),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(given: list[str], message: str):
+def test_settings_that_contradict_each_other_are_refused(given, message):
     with pytest.raises(MtkitError, match=message):
         load_config("base", given)
 
 
-def test_names_may_be_a_list_or_one_and_are_read_back(tmp_path: Path):
+def test_names_may_be_a_list_or_one_and_are_read_back(tmp_path):
     config = load_config(
         "base", ["train.freeze=encoder", "train.lora_rank=1", "train.lora_matrices=[a, b]"]
     )

@@ -2,19 +2,16 @@
 
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from conftest import changed
-from support.training import Trainings, before_update, kill
+from support.training import before_update, kill
 from torch import Tensor
 
 from mtkit.base.errors import MtkitError
-from mtkit.config import Config
-from mtkit.data import PreparedData
 from mtkit.train.flops import training_flops
 from mtkit.train.gradients import Losses
 from mtkit.train.schedule import learning_rate
@@ -24,7 +21,7 @@ CPU = torch.device("cpu")
 
 
 @pytest.mark.usefixtures("in_float64")
-def test_an_update_is_adams_as_the_formula_gives_it(config: Config, tiny_data: PreparedData):
+def test_an_update_is_adams_as_the_formula_gives_it(config, tiny_data):
     trainer = Trainer(config, tiny_data, device=CPU)
     parameter = trainer.model.embedding.weight
     beta1, beta2, epsilon = 0.9, 0.98, 1e-9
@@ -49,7 +46,7 @@ def test_an_update_is_adams_as_the_formula_gives_it(config: Config, tiny_data: P
         assert torch.allclose(parameter, expected, rtol=0, atol=1e-12)
 
 
-def test_batches_of_earlier_versions_are_refused(config: Config, tiny_data: PreparedData):
+def test_batches_of_earlier_versions_are_refused(config, tiny_data):
     approximate = changed(config, "train", batching="approximate")
     with pytest.raises(MtkitError, match="approximate was removed; take length, in a new run"):
         Trainer(approximate, tiny_data, device=CPU)
@@ -67,7 +64,7 @@ def test_a_page_that_cannot_be_drawn_does_not_end_training(error, trainings, mon
     assert warning.startswith(str(error) or "out of memory")
 
 
-def test_metrics_have_the_keys_that_are_promised(trainings: Trainings, tmp_path: Path):
+def test_metrics_have_the_keys_that_are_promised(trainings, tmp_path):
     trainings.run("run")
     text = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8")
     rows = [json.loads(line) for line in text.splitlines()]
@@ -108,7 +105,7 @@ def test_a_logged_loss_is_the_mean_per_token_since_the_row_before(trainings, mon
         assert value == pytest.approx(wanted, rel=1e-6)
 
 
-def test_a_run_counts_every_token_of_every_epoch_and_what_it_cost(trainings: Trainings):
+def test_a_run_counts_every_token_of_every_epoch_and_what_it_cost(trainings):
     model, pairs = trainings.config.model, trainings.data.pairs("train")
     settings = {"batch_tokens": 10_000, "device_batch_tokens": 10_000, "batches_per_update": 1}
     trainings.run("run", **settings, max_steps=3)

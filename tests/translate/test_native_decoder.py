@@ -173,11 +173,7 @@ def test_what_the_native_engine_cannot_do_is_done_by_pytorch_which_says_why(untr
 
 @pytest.mark.parametrize(
     ("workers", "device", "level"),
-    [
-        (None, "cpu", None),
-        (2, "cpu", "WARNING"),
-        (None, "cuda", "INFO"),
-    ],
+    [(None, "cpu", None), (2, "cpu", "WARNING"), (None, "cuda", "INFO")],
 )
 def test_pytorch_says_that_it_has_one_process_and_how_several_gpus_are_used(
     workers, device, level, caplog, monkeypatch

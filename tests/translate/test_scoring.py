@@ -5,8 +5,6 @@ import torch
 from support.translators import HOSTILE, ids_of, loaded, numbers, with_batches_of
 
 from mtkit import native
-from mtkit.data import PreparedData
-from mtkit.run_folder import Run
 from mtkit.tokenizer import BOS_ID, EOS_ID
 from mtkit.translate.pytorch.incremental import Engine
 from mtkit.translate.samples import ForcedDecoder
@@ -43,7 +41,7 @@ def test_given_translations_score_what_the_steps_of_the_search_give_them(transla
             assert scored.pieces[-1] == "</s>"
 
 
-def test_what_the_search_found_scores_what_it_reported(ending_run: Run, tiny_data: PreparedData):
+def test_what_the_search_found_scores_what_it_reported(ending_run, tiny_data):
     for engine in ("torch", *(["native"] if not native.available() else [])):
         translator = loaded(ending_run, engine)
         sources, _ = tiny_data.text("test")

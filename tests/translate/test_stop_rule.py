@@ -55,11 +55,7 @@ class Case:
 
     @property
     def beam(self) -> dict[str, Any]:
-        return {
-            "beam_size": self.width,
-            "n_best": self.n_best,
-            "rank_cut_off": self.rank_cut_off,
-        }
+        return {"beam_size": self.width, "n_best": self.n_best, "rank_cut_off": self.rank_cut_off}
 
 
 def by_the_rule(case: Case, stop: str, next_token: Next, eos: int = EOS) -> Found:
