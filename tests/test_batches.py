@@ -33,8 +33,7 @@ def sentence_pairs(src: list[int], tgt: list[int]) -> SentencePairs:
 
 
 def random_pairs(count: int, seed: int = 0) -> SentencePairs:
-    rng = np.random.default_rng(seed)
-    src, tgt = rng.integers(2, 30, (2, count))
+    src, tgt = np.random.default_rng(seed).integers(2, 30, (2, count))
     return sentence_pairs(src.tolist(), tgt.tolist())
 
 
@@ -141,8 +140,7 @@ def test_a_plan_takes_sixteen_bytes_a_pair_and_keeps_four():
     src, tgt = (side.astype(np.int32) for side in realistic_lengths(count))
     tracemalloc.start()
     try:
-        rng = np.random.default_rng(1)
-        plan = plan_batches(src, tgt, budget=3125, rng=rng)
+        plan = plan_batches(src, tgt, budget=3125, rng=np.random.default_rng(1))
         kept, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

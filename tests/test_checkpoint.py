@@ -72,8 +72,7 @@ def test_no_file_of_a_run_is_a_pickle(tiny_run: Run):
     for path in tiny_run.path.rglob("*.safetensors"):
         # The format: eight bytes of length, then that many bytes of JSON.
         content = path.read_bytes()
-        length = int.from_bytes(content[:8], "little")
-        assert isinstance(json.loads(content[8 : 8 + length]), dict)
+        assert isinstance(json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")]), dict)
 
 
 @pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
@@ -289,8 +288,7 @@ def test_the_best_checkpoint_is_so_by_the_score_that_was_chosen(by: str, step: i
     for number, (bleu, chrf, loss) in enumerate([(1, 9, 3), (5, 2, 3), (3, 3, 1)], start=1):
         state = {"valid_bleu": bleu, "valid_chrf": chrf, "valid_loss": loss}
         run.save(number, weights={"w": torch.ones(1)}, optimizer={}, state=state)
-    best = run.best()
-    assert best.step == step
+    assert run.best().step == step
 
 
 def test_the_run_with_the_newest_checkpoint_is_found(tmp_path, tiny_config, tiny_data):

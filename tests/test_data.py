@@ -267,8 +267,7 @@ def test_the_larger_of_two_vocabularies_decides_how_many_bytes_ids_take(sizes, w
 
 
 def test_every_file_is_in_the_manifest_with_its_size_and_checksum(tmp_path: Path):
-    path = write(tmp_path / "data").path
-    files = contents(path)
+    files = contents(write(tmp_path / "data").path)
     manifest = json.loads(files.pop("manifest.json"))
     assert manifest["files"] == {
         name: {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
@@ -333,8 +332,7 @@ def test_opening_refuses_a_folder_that_is_not_prepared(tmp_path: Path):
 @pytest.mark.parametrize("name", ["train.src.bin", "tokenizer.model", "valid.tgt.txt"])
 def test_opening_refuses_a_folder_with_a_file_missing_or_cut_short(name: str, tmp_path: Path):
     path = write(tmp_path / "data").path
-    content = (path / name).read_bytes()
-    (path / name).write_bytes(content[:-1])
+    (path / name).write_bytes((path / name).read_bytes()[:-1])
     with pytest.raises(MtkitError, match=f"{name}: "):
         PreparedData.open(path)
     (path / name).unlink()

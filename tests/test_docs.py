@@ -534,8 +534,7 @@ def test_a_script_about_synthetic_data_names_a_file_that_is_missing_and_writes_n
     (small_multi30k / "val.de.gz").unlink()
     done = run_with_stubs(script, tmp_path, TEXT="text")
     assert (done.returncode, done.stdout) == (1, "")
-    message = f"{script}: text/val.de.gz: does not exist or cannot be read; set TEXT\n"
-    assert done.stderr == message
+    assert done.stderr == f"{script}: text/val.de.gz: does not exist or cannot be read; set TEXT\n"
     assert not (tmp_path / "work").exists()
 
 
@@ -570,8 +569,7 @@ def test_the_script_about_back_translation_trains_three_models_and_scores_them(
     }
     assert [one["pairs"] for one in data["tagged"].manifest.sources["train"]] == [100, 100]
     assert [one.get("tag") for one in data["tagged"].manifest.sources["train"]] == [None, "bt"]
-    again = run_shell(script, tmp_path, **environment)
-    assert again.stdout == done.stdout
+    assert run_shell(script, tmp_path, **environment).stdout == done.stdout
 
 
 @pytest.mark.slow

@@ -91,8 +91,7 @@ def test_two_scripts_with_a_vocabulary_each_are_learned_over_a_stop(mtkit: Progr
     assert "tok:13a" in " ".join(signature)
 
     # The file that translate writes has the score that score found by itself.
-    again = mtkit("score", "output", "--reference", str(files["test"][1]))
-    assert again.split()[1] == value
+    assert mtkit("score", "output", "--reference", str(files["test"][1])).split()[1] == value
 
     # The model gives its own translations the scores that it found them with.
     reported = mtkit(*translate, "--nbest", "1")

@@ -68,8 +68,7 @@ def test_the_spans_of_subwords_are_those_of_the_given_text(tiny_data):
     for text, shown in TEXTS.items():
         (found,), ids = tokenizer.encode_with_spans([text]), tokenizer.encode(shown)
         assert found.ids == ids == tokenizer.encode_batch([text])[0]
-        spelt = "".join(text[start:end] for start, end in found.spans)
-        assert spelt == text.lstrip(" ")
+        assert "".join(text[start:end] for start, end in found.spans) == text.lstrip(" ")
 
 
 def test_a_symbol_with_invisible_characters_is_still_one_subword():
@@ -146,8 +145,7 @@ def test_prepared_data_are_those_of_the_visible_text(place, tiny_text, tiny_data
 def test_pairs_that_look_the_same_are_duplicates():
     keys = keys_of(["wo\u00adman".encode(), "woman\ufeff".encode(), b"woman", "ﬁ\u200bnd".encode()])
     assert keys[0] == keys[1] == keys[2] != keys[3] == keys_of([b"find"])[0]
-    words = count_words(["wo\u00adman woman", "\u2060 wo\u200bman"])
-    assert words == {"woman": 3}
+    assert count_words(["wo\u00adman woman", "\u2060 wo\u200bman"]) == {"woman": 3}
 
 
 def test_the_check_of_an_export_has_neither_on_both_sides():

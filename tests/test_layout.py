@@ -248,8 +248,7 @@ def test_a_module_imports_the_modules_of_its_room_and_not_the_room():
         room = room_of(module)
         for node in ast.walk(parsed(MODULES[module])) if room else ():
             if isinstance(node, ast.ImportFrom) and node.module == f"mtkit.{room}":
-                of_room = {f"{room}.{alias.name}" for alias in node.names}
-                assert of_room <= MODULES.keys(), module
+                assert {f"{room}.{alias.name}" for alias in node.names} <= MODULES.keys(), module
 
 
 def test_imports_go_in_no_circle():

@@ -84,13 +84,11 @@ def test_lengths_are_scored_on_pairs_that_were_not_trained_on(tiny_data, tmp_pat
         assert all(0 <= float(score) <= 100 for score in scores)
         assert len(scores) == 3
     out = tmp_path / "10-20-5-3"
-    data = PreparedData.open(out / "data")
-    pairs = data.pairs("train")
+    pairs = PreparedData.open(out / "data").pairs("train")
     assert 0 < max(pairs.src.lengths) <= 10
     assert 0 < max(pairs.tgt.lengths) <= 10
     sources = (out / "train.src").read_text("utf-8").splitlines()
-    held_out = (out / "valid.src").read_text("utf-8").splitlines()
-    assert not {*sources} & {*held_out}
+    assert not {*sources} & {*(out / "valid.src").read_text("utf-8").splitlines()}
     for kind in kinds[1:]:
         assert Run.open(out / "runs" / kind).config.model.positions == kind
 

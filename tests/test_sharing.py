@@ -139,8 +139,7 @@ def test_a_run_made_with_absolute_paths_resumes_and_is_exported_without_them(
 
     reseal(old / "manifest.json", as_before)
     config = changed(tiny_config, "train", max_steps=6)
-    data = PreparedData.open(Run.open(old).data_path)
-    assert train(config, data, old, init_from=f"{base}:last")
+    assert train(config, PreparedData.open(Run.open(old).data_path), old, init_from=f"{base}:last")
     assert Run.open(old).checkpoints()[-1].step == 6
     out = tmp_path / "out"
     export(Run.open(old), out, format="safetensors")

@@ -108,8 +108,7 @@ def test_all_output_of_a_model_decodes_to_text(ids, tokenizer):
 
 
 def test_special_ids_are_skipped_by_decode(tokenizer):
-    ids = tokenizer.encode("der Hund")
-    assert tokenizer.decode([1, *ids, 2, 0, 0]) == "der Hund"
+    assert tokenizer.decode([1, *tokenizer.encode("der Hund"), 2, 0, 0]) == "der Hund"
 
 
 @pytest.mark.parametrize("size", [-1, 3, 2**22 + 1, 2**31])

@@ -44,8 +44,7 @@ def test_numbers_on_an_axis_are_written_as_the_chart_says():
 
 def test_text_in_a_chart_is_not_a_formula():
     lines = [Line("$x", RISING.points), Line(HOSTILE, RISING.points)]
-    chart = Chart("A", "", lines, r"$\frac{1}$")
-    assert {r"$\frac{1}$", "$x", HOSTILE} <= set(labels(chart))
+    assert {r"$\frac{1}$", "$x", HOSTILE} <= set(labels(Chart("A", "", lines, r"$\frac{1}$")))
 
 
 def test_colours_of_a_chart_are_those_of_the_page():

@@ -241,8 +241,7 @@ def test_the_filters_keep_the_lines_that_they_say(browser, tmp_path, values, exp
     choose(browser, **values)
     assert lines_of(browser) == expected
     # The address leads to the same lines.
-    address = browser.value("location.hash")
-    show(browser, tmp_path, SYSTEMS, address=address)
+    show(browser, tmp_path, SYSTEMS, address=browser.value("location.hash"))
     assert lines_of(browser) == expected
     browser.value("document.querySelector('[type=reset]').click()")
     browser.until("location.hash === ''")
@@ -347,8 +346,7 @@ def test_lines_are_on_pages_that_the_keyboard_reaches(browser, tmp_path):
     assert lines_of(browser) == list(range(51, 101))
     # The count has the focus and says where the list is now.
     assert focused(browser) == "count"
-    said = browser.value("document.activeElement.textContent")
-    assert said == "51 to 100 of 120 lines"
+    assert browser.value("document.activeElement.textContent") == "51 to 100 of 120 lines"
     for _ in range(2):
         # There is no page behind the third one.
         browser.value("document.querySelectorAll('[data-step=\"1\"]')[1].click()")

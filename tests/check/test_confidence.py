@@ -109,8 +109,7 @@ def test_the_features_of_samples_are_their_chrf_by_sacrebleu():
 
 
 def test_what_is_outside_of_the_range_never_raises_a_forecast():
-    fitted = Forecast.fit(*_data(300, 7))
-    forecast = _with_tenths(fitted, [(0, 0), (100, 100)])
+    forecast = _with_tenths(Forecast.fit(*_data(300, 7)), [(0, 0), (100, 100)])
     low, high = list(forecast.low), list(forecast.high)
     middle = [(a + b) / 2 for a, b in zip(low, high, strict=True)]
     fell = 0

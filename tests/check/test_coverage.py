@@ -46,8 +46,7 @@ def test_the_words_that_are_not_translated_are_named(coverage):
 
 
 def test_the_words_that_are_added_are_named(coverage):
-    pick = random.Random(4)
-    source, translation = pair_of_words(pick)
+    source, translation = pair_of_words(random.Random(4))
     words = source.split()
     (finding,) = _found(coverage, " ".join(words[:3] + words[8:]), translation)
     assert finding.kind == "addition"
@@ -58,8 +57,7 @@ def test_the_words_that_are_added_are_named(coverage):
 
 
 def test_the_translation_of_another_line_is_both(coverage):
-    pick = random.Random(5)
-    source, _ = pair_of_words(pick)
+    source, _ = pair_of_words(random.Random(5))
     others = [f"t{word[1:]}" for word in WORDS if word not in source.split()][:10]
     kinds = [finding.kind for finding in _found(coverage, source, " ".join(others))]
     assert kinds == ["omission", "addition"]

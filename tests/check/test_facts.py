@@ -42,8 +42,7 @@ def test_few_pairs_teach_no_words_and_no_habits(count):
 
 def test_no_more_pairs_are_read_than_the_sample_has(monkeypatch):
     monkeypatch.setattr(limits, "MAX_SAMPLED", 250)
-    endless = itertools.cycle(pairs(300))
-    assert PairFacts.learn(endless, src_lang="en", tgt_lang="de").sampled == 250
+    assert PairFacts.learn(itertools.cycle(pairs(300)), src_lang="en", tgt_lang="de").sampled == 250
 
 
 def test_pairs_with_a_blank_side_teach_nothing():

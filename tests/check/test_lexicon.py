@@ -64,8 +64,7 @@ def test_a_word_that_is_in_a_fifth_of_all_lines_has_a_share_and_no_entry():
 
 
 def test_a_rare_word_has_neither():
-    pairs = [*_pairs(100), ("rare", "selten"), ("rare", "selten")]
-    found = Lexicon.learn(pairs)
+    found = Lexicon.learn([*_pairs(100), ("rare", "selten"), ("rare", "selten")])
     assert "rare" not in found.src_to_tgt
     assert "rare" not in found.src_shares
 
@@ -95,8 +94,7 @@ def test_each_target_language_has_its_own_lexicon(tmp_path):
 
 
 def test_no_pairs_give_an_empty_lexicon():
-    found = Lexicon.learn([])
-    assert found == Lexicon({}, {}, {}, {})
+    assert Lexicon.learn([]) == Lexicon({}, {}, {}, {})
     assert Lexicon.learn([("", ""), ("a b", "")]).src_to_tgt == {}
 
 

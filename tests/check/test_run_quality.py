@@ -98,8 +98,7 @@ def test_characters_that_the_vocabulary_lacks_are_named(fitted):
 
 
 def test_characters_in_several_parts_are_known_if_the_whole_is(fitted):
-    checker = load_checker(fitted)
-    known = Checker(checker.facts, alphabet=frozenset("caf\u00e9"))
+    known = Checker(load_checker(fitted).facts, alphabet=frozenset("caf\u00e9"))
     assert not [one for one in known.check("cafe\u0301", "f").findings if one.kind == "unknown"]
     (finding,) = (one for one in known.check("<q>a</q> q", "f").findings if one.kind == "unknown")
     assert finding.src == range(9, 10)
@@ -109,8 +108,7 @@ def test_a_line_is_checked_the_same_whatever_was_checked_before(fitted):
     one, other = load_checker(fitted), load_checker(fitted)
     decoded = Decoded([-0.5, -0.1])
     first = [one.check(*pair, decoded) for pair in PAIRS[:50]]
-    last = [other.check(*pair, decoded) for pair in PAIRS[49::-1]]
-    assert first == last[::-1]
+    assert first == [other.check(*pair, decoded) for pair in PAIRS[49::-1]][::-1]
 
 
 @pytest.mark.parametrize(("is_imported", "files"), [(False, ""), (True, " SRC TGT")])

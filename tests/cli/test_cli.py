@@ -237,8 +237,7 @@ def test_every_option_is_in_a_group_of_the_help(command: str, place: Place):
     out = place.mtkit(command, "--help").out
     assert "Options:" not in out
     # The groups have one second column.
-    starts = {len(found) for found in re.findall(r"^(  -.*?  +)\w", out, re.MULTILINE)}
-    assert starts == {30}
+    assert {len(found) for found in re.findall(r"^(  -.*?  +)\w", out, re.MULTILINE)} == {30}
 
 
 @pytest.mark.parametrize(

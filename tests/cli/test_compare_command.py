@@ -105,8 +105,7 @@ def test_several_references_are_compared_with(files: Place):
 
 def test_the_page_can_go_to_standard_output(files: Place):
     command = ("-q", "compare", "-", "--reference", "test.de", "--output", "-")
-    outcome = files.mtkit(*command, stdin=FIRST.encode())
-    assert well_formed(outcome.out).texts("h1") == ["-"]
+    assert well_formed(files.mtkit(*command, stdin=FIRST.encode()).out).texts("h1") == ["-"]
 
 
 def test_files_of_the_same_name_are_told_apart(files: Place):

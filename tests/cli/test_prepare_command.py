@@ -15,8 +15,7 @@ from mtkit.data import PreparedData
 def test_prepare_writes_the_folder_and_prints_no_data(place: Place, tiny_text: TinyText):
     outcome = place.mtkit(*prepare_arguments(tiny_text))
     assert (outcome.status, outcome.out) == (0, "")
-    data = PreparedData.open(place.folder / "data" / "tiny")
-    assert len(data.pairs("train")) == 200
+    assert len(PreparedData.open(place.folder / "data" / "tiny").pairs("train")) == 200
     assert "data/tiny" in outcome.err
     assert [path.name for path in (place.folder / "data").iterdir()] == ["tiny"]
 
@@ -94,8 +93,7 @@ def test_a_page_or_table_that_cannot_be_written_is_refused_before_any_work(
     place.write("file", "")
     place.write("data/tiny/manifest.json", "{}")
     files = tuple(place.write(f"train.{side}", "one\n") for side in ("en", "de"))
-    arguments = prepare_arguments(tiny_text, train=files)
-    assert message in place.refused(*arguments, "--force", *options)
+    assert message in place.refused(*prepare_arguments(tiny_text, train=files), "--force", *options)
 
 
 def test_a_treebank_is_not_checked(place: Place):
@@ -167,8 +165,7 @@ def test_without_cleaning_every_pair_is_kept_that_is_text_and_not_too_long(place
     for side, (file, sound) in enumerate(zip(files, tiny_text.train, strict=True)):
         text = sound.read_text(encoding="utf-8") + "".join(f"{pair[side]}\n" for pair in pairs)
         file.write_text(text, encoding="utf-8")
-    outcome = place.mtkit(*prepare_arguments(tiny_text, train=files), "--no-cleaning")
-    assert outcome.status == 0
+    assert place.mtkit(*prepare_arguments(tiny_text, train=files), "--no-cleaning").status == 0
     manifest = json.loads((place.folder / "data/tiny/manifest.json").read_text(encoding="utf-8"))
     assert manifest["counts"]["dropped"] == {"empty": 1}
 

@@ -47,8 +47,7 @@ PREPARE = "prepare x --train s.en s.de --valid s.en s.de --src-lang en --tgt-lan
 )
 def test_a_folder_is_only_replaced_by_the_command_that_made_it(command, own, places: Place):
     for name in {"run", "data", "foreign", "damaged", "."} - {own}:
-        line = places.refused(*command.format(name).split())
-        assert line.startswith(f"mtkit: error: {name}: ")
+        assert places.refused(*command.format(name).split()).startswith(f"mtkit: error: {name}: ")
 
 
 def test_a_prepared_folder_is_no_model_that_can_be_imported(places: Place):

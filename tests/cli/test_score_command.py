@@ -146,8 +146,7 @@ def test_a_model_scores_given_translations(trained: Place):
         total = sum(token["log_prob"] for token in item["tokens"])
         assert total == pytest.approx(item["log_prob"], abs=1e-9)
     trained.write("short.txt", "zwei eins\n")
-    error = trained.refused(*arguments[:-1], "short.txt")
-    assert "short.txt has 1 line and src.txt has 3" in error
+    assert "short.txt has 1 line and src.txt has 3" in trained.refused(*arguments[:-1], "short.txt")
     assert "once" in trained.refused("force-decode", "-", "-")
 
 
@@ -229,8 +228,7 @@ def test_runs_under_two_seeds_are_summed_up_by_mean_and_deviation(trained: Place
     text = (other / "config.yaml").read_text(encoding="utf-8")
     rewrite_config(other, text.replace("seed: 1", "seed: 2"))
     runs = ["--run", "runs/tiny", "--run", "runs/other", "--metric", "chrf"]
-    outcome = trained.mtkit("score", *runs)
-    *_, spread, _ = outcome.out.splitlines()
+    *_, spread, _ = trained.mtkit("score", *runs).out.splitlines()
     assert spread.startswith("mean ± deviation of runs/tiny, runs/other")
     (group,) = json.loads(trained.mtkit("score", *runs, "--json").out)["groups"]
     assert group["systems"] == ["runs/tiny", "runs/other"]
@@ -356,12 +354,10 @@ def test_files_to_score_that_are_missing_or_no_text_are_named(place: Place):
 
 
 def test_score_of_the_newest_run_is_that_of_its_translations(trained: Place):
-    data = PreparedData.open(trained.folder / "data" / "tiny")
-    src, tgt = data.text("test")
+    src, tgt = PreparedData.open(trained.folder / "data" / "tiny").text("test")
     trained.write("ref.txt", "".join(f"{line}\n" for line in tgt))
     # The fixture's run remembers another place of the same data.
-    arguments = ["score", "--data", "data/tiny", "--metric", "chrf"]
-    at_once = trained.mtkit(*arguments)
+    at_once = trained.mtkit("score", "--data", "data/tiny", "--metric", "chrf")
     assert at_once.status == 0
     assert at_once.out.startswith("chrF2 ")
     assert at_once.out.count("\n") == 1
@@ -561,8 +557,7 @@ def test_bleu_of_words_without_spaces_is_a_warning(place: Place, line: str, is_u
     place.write("hyp.txt", f"{line}\n")
     command = ["score", "hyp.txt", "--reference", "hyp.txt", "--no-interval"]
     for metric in ([], ["--metric", "ter"], ["--protocol", "paper", "--tgt-lang", "en"]):
-        said = place.mtkit(*command, *metric).err
-        assert ("are not separated by spaces" in said) == is_unspaced
+        assert ("are not separated by spaces" in place.mtkit(*command, *metric).err) == is_unspaced
     assert "separated by spaces" not in place.mtkit(*command, "--metric", "chrf").err
 
 

@@ -186,8 +186,7 @@ def test_a_checked_output_begins_again_after_an_interruption(place: Place, run: 
 @pytest.mark.parametrize("option", [["--check"], ["--findings", "found.tsv"], ["--reject", "50"]])
 def test_a_run_without_checks_is_one_line(place, run, untrained, option):
     run[2] = str(untrained.path)
-    outcome = place.mtkit("-q", *run, *option)
-    assert "has no confidence.json" in outcome.error
+    assert "has no confidence.json" in place.mtkit("-q", *run, *option).error
     assert not (place.folder / "found.tsv").exists()
 
 
@@ -235,8 +234,7 @@ def test_another_checkpoint_than_that_of_the_confidence_is_one_warning(
 def test_samples_have_no_fitted_confidence_which_is_one_warning(place: Place, run: list[str]):
     warning = "mtkit: warning: the confidence was not fitted to samples, so it may be wrong"
     for option in (["--sample"], ["--mbr-samples", "2"]):
-        err = place.mtkit("-q", *run, "--check", *option).err
-        assert err == f"{warning} for these\n"
+        assert place.mtkit("-q", *run, "--check", *option).err == f"{warning} for these\n"
 
 
 def test_a_sentence_that_is_short_in_a_line_of_usual_length_is_still_a_warning(

@@ -50,8 +50,7 @@ def test_json_has_the_missing_terms_only_with_a_glossary(desk: Place, run: list[
     outcome = given(desk, run, "--json", "--nbest=2", terms="long.tsv")
     rows = [json.loads(line) for line in outcome.out.splitlines()]
     missing = [[one["missing"] for one in row["translations"]] for row in rows]
-    term = ("Bein " * 90).strip()
-    assert missing == [[[term]] * 2, [[]], [[]] * 2, [[]] * 2]
+    assert missing == [[[("Bein " * 90).strip()]] * 2, [[]], [[]] * 2, [[]] * 2]
     (line,) = outcome.err.splitlines()
     assert line.startswith("mtkit: warning: line 1: the translation is without 'Bein Bein ")
     assert "missing" not in desk.mtkit("-q", *run, "--input", "in.txt", "--json").out
@@ -92,8 +91,7 @@ def test_sampling_that_the_run_sets_must_be_turned_off(setting: str, off: str, t
     text, changes = re.subn(rf"(  {name}:) \w+", rf"\1 {value}", config.read_text("utf-8"))
     assert changes == 1
     config.write_text(text, encoding="utf-8")
-    error = trained.refused("translate", "--glossary", "terms.tsv", stdin=b"one\n")
-    assert f"add {off}" in error
+    assert f"add {off}" in trained.refused("translate", "--glossary", "terms.tsv", stdin=b"one\n")
     options = ["--glossary", "terms.tsv", *off.split()]
     assert trained.mtkit("-q", "translate", *options, stdin=b"one\n").status == 0
 

@@ -140,7 +140,6 @@ def test_a_page_of_unknown_languages_keeps_what_it_says_of_them():
 
 
 def test_the_command_writes_the_charset_and_language_of_the_page(trained):
-    page = '<html lang="en"><meta charset="latin1"><p>one</p>\n'
-    trained.write("in.html", page)
+    trained.write("in.html", '<html lang="en"><meta charset="latin1"><p>one</p>\n')
     out = trained.mtkit("translate", "in.html").out
     assert out.startswith('<html lang="de"><meta charset="utf-8"><p>')

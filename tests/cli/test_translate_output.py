@@ -24,8 +24,7 @@ def test_what_was_written_is_said_and_whether_it_replaced_a_file(trained: Place)
     source = trained.write("in.txt", "one two\n\nthree\n")
     command = ["translate", "--input", source, "--output", "out.txt", "--device", "cpu"]
     for end in ("", "; the file that was there is replaced"):
-        outcome = trained.mtkit(*command)
-        assert outcome.err.endswith(f"mtkit: wrote out.txt, for 3 lines{end}\n")
+        assert trained.mtkit(*command).err.endswith(f"mtkit: wrote out.txt, for 3 lines{end}\n")
 
 
 def test_a_run_by_default_that_is_not_finished_is_called_so(trained: Place):

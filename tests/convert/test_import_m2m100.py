@@ -389,8 +389,7 @@ def test_the_converter_of_ctranslate2_takes_an_export(kind, imported, tmp_path):
     text = lines_in(tmp_path / "text", TEXT)
     run, out = imported[kind].run, tmp_path / kind
     export(run, out, format="huggingface", check=text)
-    converter = ctranslate2.converters.TransformersConverter(str(out))
-    converter.convert(str(tmp_path / "ct2"))
+    ctranslate2.converters.TransformersConverter(str(out)).convert(str(tmp_path / "ct2"))
     src, tgt = DIRECTIONS[kind][1]
     _, tokenizer, tag = theirs_of(out, src, tgt)
     engine = ctranslate2.Translator(str(tmp_path / "ct2"), device="cpu", compute_type="float32")

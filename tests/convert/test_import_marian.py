@@ -101,8 +101,7 @@ def test_log_probabilities_are_those_of_transformers_to_1e5(name, sources, impor
     theirs, inputs = tokens(sources[name], lines, tag)
     pad = theirs.config.pad_token_id
     generator = torch.Generator().manual_seed(5)
-    record = imported[name].run.manifest.imported
-    old = record.subwords.tgt
+    old = imported[name].run.manifest.imported.subwords.tgt
     tgt = torch.randint(0, old.size - 1, (len(lines), 7), generator=generator)
     tgt[tgt == pad] = old.eos
     tgt_in = torch.cat((torch.full((len(lines), 1), old.start), tgt[:, :-1]), dim=1)
@@ -474,8 +473,7 @@ def test_characters_that_the_source_lacks_become_the_subwords_of_the_list(source
     (source / "source.spm").write_bytes(unigram([line for line in lines if line.strip()], 60))
     assert "ß" in json.loads((source / "vocab.json").read_text(encoding="utf-8"))
     # A run of several characters is one subword for SentencePiece, and the list may lack it.
-    text = "one\nß\none ß two\nonßeß\nßä\none äß\n你\ntwo\n"
-    (tmp_path / "text").write_text(text)
+    (tmp_path / "text").write_text("one\nß\none ß two\nonßeß\nßä\none äß\n你\ntwo\n")
     with caplog.at_level(logging.INFO):
         import_model(str(source), tmp_path / "out")
         import_model(str(source), tmp_path / "other", check=tmp_path / "text")

@@ -183,8 +183,7 @@ def test_a_conversion_that_differs_from_transformers_is_refused(source, tmp_path
 
 def test_settings_that_transformers_cannot_use_are_refused_in_one_line(source, tmp_path):
     edit(source / "generation_config.json", early_stopping="maybe")
-    message = refused(source, tmp_path)
-    assert ": not written, because transformers cannot use the model: " in message
+    assert ": not written, because transformers cannot use the model: " in refused(source, tmp_path)
 
 
 def test_a_run_or_a_folder_of_other_files_is_never_replaced(source: Path, begun: Path):
@@ -235,8 +234,7 @@ def test_a_damaged_file_of_marian_is_refused(npz: Path, tmp_path: Path):
     words.write_text("a: b\n")
     assert "'a' has 'b', which is not an id" in refused(npz, tmp_path, vocabularies=(words, words))
     words.write_text('"</s>": 0\n"<unk>": 1\n')
-    message = refused(npz, tmp_path, vocabularies=(words, words))
-    assert "embeddings for the 2 subwords of" in message
+    assert "embeddings for the 2 subwords of" in refused(npz, tmp_path, vocabularies=(words, words))
 
 
 @pytest.mark.parametrize(

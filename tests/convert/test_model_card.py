@@ -31,8 +31,7 @@ BIBTEX = "@misc{someone-2020,\n    title = {A <model> & its data},\n}"
 
 
 def front_matter(card: str) -> dict[str, Any]:
-    match = re.match(r"---\n(.*?)\n---\n", card, re.DOTALL)
-    found = yaml.safe_load(match[1])
+    found = yaml.safe_load(re.match(r"---\n(.*?)\n---\n", card, re.DOTALL)[1])
     assert isinstance(found, dict)
     return found
 
@@ -202,8 +201,7 @@ def test_an_import_of_an_export_knows_what_the_training_lines_were_like(tiny_run
     run = copied(tiny_run, tmp_path / "r", data=data)
     export(run, tmp_path / "out", format="huggingface", check=text)
     assert "one sentence at a time" not in (tmp_path / "out" / "README.md").read_text()
-    again = import_model(str(tmp_path / "out"), tmp_path / "again").run
-    assert again.manifest.data.lines == lines
+    assert import_model(str(tmp_path / "out"), tmp_path / "again").run.manifest.data.lines == lines
     file = tmp_path / "out" / "export.json"
     record = json.loads(file.read_text())
     record["lines"]["sampled"] = "many"

@@ -98,8 +98,7 @@ def test_what_a_model_can_be_the_graphs_can(settings, tiny_run, tmp_path):
 def test_a_source_with_a_vocabulary_of_its_own_gets_ids_after_those_of_the_target(uneven, tmp_path):
     assert joint_ids([0, 3, 4, 9], 100) == [0, 3, 100, 105]
     out = tmp_path / "out"
-    run = varied(uneven, tmp_path / "run")
-    export(run, out, format="onnx")
+    export(varied(uneven, tmp_path / "run"), out, format="onnx")
     assert checked(out)["identical"] == 20
     src, tgt = uneven.tokenizers()
     config = json.loads((out / "config.json").read_text())
@@ -217,8 +216,7 @@ def test_the_card_says_how_transformers_js_loads_the_folder(tiny_run: Run, tmp_p
     card = (tmp_path / "out" / "README.md").read_text()
     assert "library_name: transformers.js\n" in card
     assert "(opset)" in card
-    code = card.split("```js\n")[1].split("```")[0]
-    assert code == printed.replace(f"{tmp_path}/out", ".")
+    assert card.split("```js\n")[1].split("```")[0] == printed.replace(f"{tmp_path}/out", ".")
 
 
 def test_the_page_in_the_browser_names_no_other_host():

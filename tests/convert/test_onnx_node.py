@@ -75,8 +75,7 @@ def test_transformers_js_knows_which_file_to_load_of_an_export_in_int8(tiny_run,
 
 
 def test_two_vocabularies_are_one_there(uneven: Run, tmp_path: Path):
-    run = varied(uneven, tmp_path / "run")
-    found, ours = in_node(run, tmp_path, LINES)
+    found, ours = in_node(varied(uneven, tmp_path / "run"), tmp_path, LINES)
     assert found["translated"] == [line.strip() for line in ours]
 
 

@@ -99,8 +99,7 @@ def test_a_trimmed_run_is_a_usual_run(kind: str, runs: dict[str, Run], text: Pat
         with Translator.load(small, config=decode, **languages) as loaded:
             texts[engine] = list(loaded.translate([*LINES, "☃ ř", ""]))
     assert texts["native"] == texts["torch"]
-    pairs = write_pairs(tmp_path, "new", number_pairs(60, seed=2))
-    files = parallel_files(*pairs)
+    files = parallel_files(*write_pairs(tmp_path, "new", number_pairs(60, seed=2)))
     directions = [{**languages, "train": [files], "valid": files}]
     prepare_several(
         "new", tmp_path / "data", directions=directions, tokenizer_from=small.path, **USUAL
@@ -109,8 +108,7 @@ def test_a_trimmed_run_is_a_usual_run(kind: str, runs: dict[str, Run], text: Pat
     weights = initial_weights(small, None, data).weights
     assert len(weights["embedding.weight"]) == len(small.tokenizers().tgt)
     # And it is exported again.
-    copy = trimmed(small, tmp_path / "again", text)
-    assert copy.tokenizers().is_same(small.tokenizers())
+    assert trimmed(small, tmp_path / "again", text).tokenizers().is_same(small.tokenizers())
 
 
 @pytest.mark.parametrize("kind", ["marian", "marian with two matrices", "nllb", "m2m100"])
@@ -119,8 +117,7 @@ def test_a_trimmed_import_leaves_for_transformers(kind, runs, text, tmp_path):
     # Compared with transformers, which keeps spaces at the end.
     text.write_text("".join(f"{line.strip()}\n" for line in LINES))
     export(small, tmp_path / "hf", format="huggingface", check=text)
-    check = json.loads((tmp_path / "hf" / "export.json").read_text())["check"]
-    assert check["difference"] < 1e-4
+    assert json.loads((tmp_path / "hf" / "export.json").read_text())["check"]["difference"] < 1e-4
 
 
 def test_only_the_tags_of_the_languages_asked_for_stay(runs, text, tmp_path):

@@ -100,8 +100,7 @@ def test_the_losses_of_twenty_updates_are_those_of_float64(
     updates = [next(trainer.batches) for _ in range(20)]
     with float64():
         wanted = losses_of(trainer_in_float64(trainer, tiny_data), updates)
-    found = losses_of(trainer, updates)
-    assert found.tolist() == pytest.approx(wanted.tolist(), rel=within)
+    assert losses_of(trainer, updates).tolist() == pytest.approx(wanted.tolist(), rel=within)
     # They learn, or the later losses would say no more than the first.
     assert wanted[-5:].mean() < 0.9 * wanted[:5].mean()
 

@@ -204,13 +204,11 @@ def test_a_page_of_a_model_without_positions_says_so_and_has_no_picture_of_them(
 
 
 def test_hostile_text_is_text_on_a_page():
-    inspection = made_up(5, text=HOSTILE.replace(" ", "_"))
-    page = well_formed(page_of(inspection))
+    page = well_formed(page_of(made_up(5, text=HOSTILE.replace(" ", "_"))))
     assert len(page.all("script")) == 2
     assert not page.all("b")
     entry = PageEntry("0001.html", HOSTILE, "</table>")
-    index = well_formed(index_page([entry], run="x"))
-    assert HOSTILE in index.texts("td")
+    assert HOSTILE in well_formed(index_page([entry], run="x")).texts("td")
 
 
 def test_a_page_of_sixty_subwords_is_under_two_megabytes():
@@ -283,8 +281,7 @@ def test_the_page_of_a_parser_shows_the_tree_above_the_attention(parsing):
     page = page_of(found)
     well_formed(page)
     assert page.index(">Tree<") < page.index(">Attention</h2>")
-    own = inspect_pair(parsing, "the dog sleeps.")
-    assert own.tree.words == ("the", "dog", "sleeps", ".")
+    assert inspect_pair(parsing, "the dog sleeps.").tree.words == ("the", "dog", "sleeps", ".")
 
 
 def test_a_given_tree_of_other_words_is_refused(parsing):

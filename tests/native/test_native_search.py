@@ -267,8 +267,7 @@ def test_samples_are_those_of_python(library: ctypes.CDLL, ties: bool, times: in
 
 
 def test_samples_of_large_vocabularies_and_batches_are_those_of_python(library):
-    draw = np.random.default_rng(50)
-    logits = draw.normal(0, 1, (5, 20, 3000))
+    logits = np.random.default_rng(50).normal(0, 1, (5, 20, 3000))
     tables = torch.from_numpy(logits).log_softmax(-1).float().numpy()
     for sampling in (Sampling(), Sampling(top_p=0.9), Sampling(0.7, 50, 0.95)):
         case = with_exact_sums(Case(tables, [3, 0, 10, 20, 20], samples=9, sampling=sampling))

@@ -31,8 +31,7 @@ def test_the_corpus_has_the_promised_sizes_without_repetition(corpus):
         "valid": 500,
         "test": 1_000,
     }
-    everything = [english for split in corpus.values() for english, _ in split]
-    assert len(set(everything)) == 31_500
+    assert len({english for split in corpus.values() for english, _ in split}) == 31_500
     assert catalogue.find_corpus("demo-en-de").train_pairs == len(corpus["train"])
 
 

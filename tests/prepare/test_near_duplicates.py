@@ -89,8 +89,7 @@ def test_in_a_script_without_spaces_characters_are_compared():
     held_out = train[0].replace("昨天", "今天"), train[1].replace("昨日", "今日")
     pairs, sets = ([[side.encode()] for side in pair] for pair in (train, held_out))
     block = PairBlock(0, 0, np.array([5]), (pairs[0], pairs[1]), None, np.zeros(1, np.uint8))
-    grams = grams_of([{"test": (sets[0], sets[1])}])
-    (near,) = near_duplicates(grams, block)
+    (near,) = near_duplicates(grams_of([{"test": (sets[0], sets[1])}]), block)
     assert near[:4] == ("test", 1, 0, 5)
 
 

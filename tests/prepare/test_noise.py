@@ -213,8 +213,7 @@ def test_the_report_the_manifest_and_the_page_count_the_pairs_with_each_noise(
     pairs = list(zip(pairs_of(tiny_data.path), pairs_of(tmp_path / "out"), strict=True))
     upper = sum(after == (before[0].upper(), before[1].upper()) for before, after in pairs)
     typos = sum(after[0] != before[0] and after[1] == before[1] for before, after in pairs)
-    unchanged = sum(before == after for before, after in pairs)
-    assert upper + typos + unchanged == 200
+    assert upper + typos + sum(before == after for before, after in pairs) == 200
     assert report.noise == {"case": upper, "typos": typos}
     assert min(upper, typos) > 10
     data = PreparedData.open(tmp_path / "out")
@@ -223,8 +222,7 @@ def test_the_report_the_manifest_and_the_page_count_the_pairs_with_each_noise(
     printed = tables.preparation(report)
     assert f"with noise: case {upper} {upper / 2:.2f}%" in " ".join(printed.split())
     write_page(tmp_path / "page.html", data, report)
-    page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert f"case: {upper}" in page
+    assert f"case: {upper}" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 def test_subwords_are_learned_from_the_noise_too(tiny_text, tiny_data, tmp_path):
@@ -307,8 +305,7 @@ def test_word_alignments_stay_with_their_words(kind, tiny_text, tmp_path):
 
 
 def test_a_noise_that_no_pair_can_have_is_said(tiny_text, tmp_path, caplog):
-    report = prepare(tiny_text, tmp_path / "out", "noise.punctuation=1")
-    assert report.noise == {"punctuation": 0}
+    assert prepare(tiny_text, tmp_path / "out", "noise.punctuation=1").noise == {"punctuation": 0}
     assert "noise.punctuation: no training pair got it" in caplog.text
 
 

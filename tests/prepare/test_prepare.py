@@ -135,8 +135,7 @@ def test_several_training_files_are_read_one_after_another(corpus):
     second = corpus.folder / "more.en", corpus.folder / "more.de"
     second[0].write_text("one two\n\nnine\n")
     second[1].write_text("zwei eins\nnull\nneun\n")
-    report = corpus.prepare(train=[corpus.train, second])
-    assert report.pairs["train"] == 203
+    assert corpus.prepare(train=[corpus.train, second]).pairs["train"] == 203
     # Lines are counted in each file from 1.
     ((file, line, reason),) = dropped_rows(corpus.folder / "out")
     assert (file, line, reason) == ("more.en and more.de", "2", "empty")
@@ -253,8 +252,7 @@ def test_the_demo_corpus_is_prepared_in_both_directions(name, src, tgt, tmp_path
     assert (data.src_lang, data.tgt_lang) == (name[5:7], name[8:10])
     assert data.text("test")[0] == [pair[src] for pair in small["test"]]
     assert data.text("test")[1] == [pair[tgt] for pair in small["test"]]
-    decoded = data.tokenizers()[1].decode(data.pairs("train").src[7])
-    assert decoded == small["train"][7][src]
+    assert data.tokenizers()[1].decode(data.pairs("train").src[7]) == small["train"][7][src]
 
 
 def test_similar_texts_whose_lengths_fit_their_neighbours_are_kept(tmp_path, monkeypatch):
@@ -319,8 +317,7 @@ def test_the_other_splits_must_be_utf8(split, corpus):
     lines = tgt.read_bytes().split(b"\n")
     lines[6] = b"eins \xe4"
     tgt.write_bytes(b"\n".join(lines))
-    message = corpus.refused()
-    assert f"{src} and {tgt}, line 7: not UTF-8 (byte 0xe4 at position 6)" in message
+    assert f"{src} and {tgt}, line 7: not UTF-8 (byte 0xe4 at position 6)" in corpus.refused()
 
 
 @pytest.mark.parametrize("split", ["train", "valid"])

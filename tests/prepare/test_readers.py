@@ -89,8 +89,7 @@ SIZES = st.integers(1, 5)
 @given(st.lists(st.tuples(SENTENCES, SENTENCES), max_size=12), SIZES)
 def test_lines_come_back_byte_for_byte(tmp_path_factory, pairs, size):
     pairs = [tuple(side.removeprefix(b"\xef\xbb\xbf") for side in pair) for pair in pairs]
-    folder = tmp_path_factory.mktemp("lines")
-    source = two_files(folder, pairs)
+    source = two_files(tmp_path_factory.mktemp("lines"), pairs)
     assert pairs_of(source, size) == pairs
     assert pairs_of(source, size) == pairs  # and again
     assert source.reading.found == {}

@@ -122,8 +122,7 @@ def test_a_held_out_set_in_other_languages_is_named(split, instead, tmp_path, wa
 
 
 def test_languages_that_cannot_be_identified_are_not_checked(tmp_path):
-    report = prepared(tmp_path, "en", "x-mine")
-    assert recorded(report) == [{"src": {"en": 3}}]
+    assert recorded(prepared(tmp_path, "en", "x-mine")) == [{"src": {"en": 3}}]
 
 
 # By the countries' languages in CLDR.
@@ -192,8 +191,7 @@ def test_without_room_for_temporary_files_nothing_is_checked(tmp_path, warned, m
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(language_id, "_loaded", full)
-    report = prepared(tmp_path, "de", "en")
-    assert recorded(report) == [{}]
+    assert recorded(prepared(tmp_path, "de", "en")) == [{}]
     (line,) = warned()
     assert line.endswith("not checked: [Errno 28] No space left on device")
 
@@ -204,8 +202,7 @@ def test_a_validation_set_from_the_training_pairs_is_a_warning(tmp_path, warned)
     assert line.startswith("40 of the 40 validation pairs (100.0%) are training pairs too")
     assert "--set drop_overlap=true" in line
     assert report.in_training == {"valid": 40, "test": 0}
-    counts = PreparedData.open(report.path).manifest.counts
-    assert counts["in_training"] == {"valid": 40, "test": 0}
+    assert PreparedData.open(report.path).manifest.counts["in_training"] == {"valid": 40, "test": 0}
     assert f"<li>{line}.</li>" in data_page(PreparedData.open(report.path), report)
 
 

@@ -218,8 +218,7 @@ def test_sources_are_shown_with_their_counts(tiny):
 def test_what_may_be_wrong_is_said_in_sentences(tmp_path):
     # Half of the lines came before, and one pair is in the validation set.
     train = GOOD[:100] + GOOD[:50] * 2
-    bad = prepared(tmp_path, train, vocab_size=330)
-    said = " ".join(bad.page.texts("li"))
+    said = " ".join(prepared(tmp_path, train, vocab_size=330).page.texts("li"))
     assert "50% of the training pairs were dropped, most of them (100)" in said
     assert "“duplicate”" in said
     # Line 5 of training, thrice there.

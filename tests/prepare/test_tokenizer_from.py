@@ -144,8 +144,7 @@ def test_a_few_characters_that_the_tokenizer_has_not_seen_are_accepted(tiny_data
 def test_the_tokenizer_of_a_parser_is_for_trees_and_no_other_is(
     tree_data, tiny_data, tree_files, tmp_path
 ):
-    text = new_pairs(tmp_path / "text")
-    error = refused(tmp_path, text, tree_data.path)
+    error = refused(tmp_path, new_pairs(tmp_path / "text"), tree_data.path)
     assert "its tokenizer is for parsing, not for translation" in error
     treebank = Treebank(tree_files["valid"])
     arguments: dict[str, Any] = {"train": [treebank], "valid": treebank}

@@ -142,8 +142,7 @@ def test_both_vocabularies_may_have_a_size_of_their_own(place, tree_files):
     settings = {"src_vocab_size": 290, "tgt_vocab_size": 285}
     arguments = treebank(place, tree_files["valid"], tree_files["train"], settings=settings)
     assert place.mtkit(*arguments).status == 0
-    data = PreparedData.open(place.folder / "data" / "own")
-    assert data.tokenizers().sizes == (290, 285)
+    assert PreparedData.open(place.folder / "data" / "own").tokenizers().sizes == (290, 285)
     # Some of the trees are in both sets, of which a warning comes first.
     outcome = place.mtkit(*arguments, "--force", "--set", "src_vocab_size=9000")
     assert outcome.status == 1

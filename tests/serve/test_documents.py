@@ -70,8 +70,7 @@ def test_a_text_that_is_there_twice_is_decoded_once(untrained: Run, gate: Gate):
     ],
 )
 def test_a_result_has_the_name_of_the_upload_and_an_address_without_it(served, name, saved):
-    reply = served.upload(name, FILES["a.docx"])
-    address = reply.json["translatedFileUrl"]
+    address = served.upload(name, FILES["a.docx"]).json["translatedFileUrl"]
     base = f"http://127.0.0.1:{served.port}/download_file/"
     # 256 bits.
     assert re.fullmatch(rf"{re.escape(base)}[\w-]{{43}}\.docx", address)

@@ -104,8 +104,7 @@ def test_alternatives_are_other_translations_best_first(served: Served, plain: T
     assert listed["alternatives"][0] == found["alternatives"]
     assert len(listed["alternatives"]) == 2
     assert "alternatives" not in served.translate("one", alternatives=0).json
-    html = served.translate("<b>one</b>", alternatives=2, format="html").json
-    assert html["alternatives"] == []
+    assert served.translate("<b>one</b>", alternatives=2, format="html").json["alternatives"] == []
 
 
 def test_with_one_source_language_auto_is_that_with_its_probability(served, plain):
@@ -185,8 +184,7 @@ def test_codes_mean_a_direction_that_the_server_has(
             found = server.translate(text, source=source, target=target).json
             assert found == {"translatedText": of_each[meant]}
         for source, target in impossible:
-            reply = server.translate(text, source=source, target=target)
-            assert reply.status == 400
+            assert server.translate(text, source=source, target=target).status == 400
         for code in directions[0]:
             assert server.translate(text, source=code, target=code).json["translatedText"] == text
 
@@ -291,8 +289,7 @@ def test_a_text_that_is_cut_at_the_limit_has_a_sign(served: Served, form: str):
     # The run reads 59 subwords.
     long = f"one\n{'one ' * 200}\ntwo"
     assert served.translate(long, format=form).json["truncated"] is True
-    listed = served.translate(["one", long], format=form).json
-    assert listed["truncated"] == [False, True]
+    assert served.translate(["one", long], format=form).json["truncated"] == [False, True]
     assert "truncated" not in served.translate(["one", "one " * 5], format=form).json
 
 

@@ -499,8 +499,7 @@ def test_a_signal_ends_the_server_when_what_it_accepted_is_answered(untrained, n
         for client in clients:
             answer = client.makefile("rb").read()
             assert answer.startswith(b"HTTP/1.1 200 ")
-            found = json.loads(answer.partition(b"\r\n\r\n")[2])["translatedText"]
-            assert len(found) == 60
+            assert len(json.loads(answer.partition(b"\r\n\r\n")[2])["translatedText"]) == 60
         assert process.wait(600) == status
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", port), timeout=5).close()

@@ -56,8 +56,7 @@ def test_a_strange_line_is_translated_as_by_translate(served: Served, plain: Tra
     (best,) = plain.translate([line.strip()])
     start = len(line) - len(line.lstrip())
     expected = line[:start] + best + line[len(line.rstrip()) :] if line.strip() else line
-    found = served.translate([line]).json
-    assert found["translatedText"] == [expected]
+    assert served.translate([line]).json["translatedText"] == [expected]
 
 
 def test_half_characters_become_the_replacement_character(served: Served, plain: Translator):

@@ -83,8 +83,7 @@ def pretended_gpu() -> Iterator[Counts]:
             patch("torch.cuda.get_device_name", lambda _: "pretended"),
         ):
             stack.enter_context(change)
-        operators = stack.enter_context(_Operators(counts))
-        stack.enter_context(_Devices(operators))
+        stack.enter_context(_Devices(stack.enter_context(_Operators(counts))))
         yield counts
 
 

@@ -92,8 +92,7 @@ def problems(name: str, data: bytes, translator: str) -> list[str]:
     """What is wrong with a document after a pretended translation; empty if nothing is."""
     document = open_document(name, data, target="xx")
     lines = [segment.line for segment in document.segments]
-    translated = [TRANSLATORS[translator](line) for line in lines]
-    written = document.write(translated)
+    written = document.write([TRANSLATORS[translator](line) for line in lines])
     if translator == "copy":
         return [] if written == data and rendered_again(name, data) else ["other bytes"]
     old, new = trees(data), trees(written)

@@ -196,6 +196,5 @@ def _call(
         os.close(descriptor.number)
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if number in given:
-            stream = os.fdopen(number, mode, encoding="utf-8", closefd=False)
-            setattr(sys, name, stream)
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
     function(*arguments)

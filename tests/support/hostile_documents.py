@@ -145,8 +145,7 @@ def crossing(count: int) -> str:
 
 
 def segments(count: int) -> str:
-    one = "<segment><source>a word</source></segment>"
-    return one * count
+    return "<segment><source>a word</source></segment>" * count
 
 
 FLD = {kind: FIELD.format(kind) for kind in ("begin", "separate", "end")}

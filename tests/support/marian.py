@@ -106,8 +106,7 @@ def write_marian(folder: Path, shape: Shape = Shape()) -> Any:
         most = max(map(len, lists))
         lists = [[*one, *(f"<more {i}>" for i in range(len(one), most)), "<pad>"] for one in lists]
     else:
-        both = sorted({*own[0], *own[1]})
-        lists = [[*_ordered([*tags, *both], shape.eos), "<pad>"]]
+        lists = [[*_ordered([*tags, *sorted({*own[0], *own[1]})], shape.eos), "<pad>"]]
     ids = [{piece: i for i, piece in enumerate(one)} for one in lists]
     for name, one in zip(("vocab.json", "target_vocab.json"), ids, strict=False):
         (folder / name).write_text(json.dumps(one, ensure_ascii=False), encoding="utf-8")

@@ -47,5 +47,4 @@ def assert_near(
 
 def in_tf32(weight: Tensor) -> Tensor:
     """What matrix units of a GPU see of a float32 weight in TF32: 10 bits of the mantissa."""
-    bits = weight.detach().view(torch.int32)
-    return ((bits + 4096) & ~8191).view(torch.float32)
+    return ((weight.detach().view(torch.int32) + 4096) & ~8191).view(torch.float32)

@@ -149,8 +149,7 @@ def test_training_goes_on_and_what_comes_out_is_a_usual_run(
         "they were spelled with (ř ☃)"
     )
     # It continues without the first run.
-    longer = changed(config, "train", max_steps=6)
-    train.run(longer, data, tmp_path / "tuned", device="cpu")
+    train.run(changed(config, "train", max_steps=6), data, tmp_path / "tuned", device="cpu")
     tuned = Run.open(tmp_path / "tuned")
     assert tuned.checkpoints()[-1].step == 6
     texts = {}
@@ -161,8 +160,7 @@ def test_training_goes_on_and_what_comes_out_is_a_usual_run(
             assert loaded.tgt_lang == "dsb"
     assert texts["native"] == texts["torch"]
     export(tuned, tmp_path / "copy", format="safetensors")
-    copy = Run.open(tmp_path / "copy")
-    assert copy.tokenizers().is_same(data.tokenizers())
+    assert Run.open(tmp_path / "copy").tokenizers().is_same(data.tokenizers())
     # And once more, with another language: the rows that it has stay.
     again = adapted(tuned, tmp_path / "more", "hsb", "dsb")
     first, second = tuned.select(None)[0], initial_weights(tuned, None, again).weights
@@ -198,8 +196,7 @@ def test_a_new_script_suits_a_vocabulary_that_gets_its_characters(runs, tmp_path
     with pytest.raises(MtkitError, match="was not learned for this script"):
         adapted(run, tmp_path, "el", directions=directions, add_characters=False)
     data = adapted(run, tmp_path, "el", directions=directions)
-    letters = {letter for word in GREEK for letter in word}
-    assert letters <= {*data.tokenizers().src.characters}
+    assert {letter for word in GREEK for letter in word} <= {*data.tokenizers().src.characters}
     assert data.manifest.settings["vocab_size"] == len(data.tokenizers().src)
 
 

@@ -139,8 +139,7 @@ def test_killed_twenty_times_a_run_ends_with_the_weights_of_one_never_killed(tra
     facts = tmp_path / "facts.json"
     places = {"config": file, "data": trainings.data.path, "run": tmp_path / "killed"}
     facts.write_text(json.dumps({key: str(place) for key, place in places.items()}))
-    out = printed(killed.__file__, facts, "20", "1")
-    assert json.loads(out) == {"killed": 20, "status": 0}
+    assert json.loads(printed(killed.__file__, facts, "20", "1")) == {"killed": 20, "status": 0}
     trainings.assert_same("whole", "killed", "loss", "valid_bleu")
 
 

@@ -104,8 +104,7 @@ def test_an_update_neither_waits_nor_costs_more_for_more_batches(name, config, t
 def test_an_update_has_few_kernels_and_casts_for_each_parameter(config, tiny_data):
     config = of_gpu(config)
     _, many = counted(config, tiny_data)
-    model = Transformer(config.model, 10, PAD_ID)
-    parameters = len(list(model.parameters()))
+    parameters = len(list(Transformer(config.model, 10, PAD_ID).parameters()))
     # A weight is converted once, and so is its gradient; and some activations.
     assert many.casts.total() <= 2.2 * parameters
     # In the forward pass, in the backward pass, and of the optimizer.

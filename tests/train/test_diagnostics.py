@@ -276,8 +276,7 @@ def test_the_rate_in_words_says_only_what_holds() -> None:
         "peak 4.6e-04 at update 100, 0.4 times the paper's for d_model 192"
     )
     # The rates of fine-tuning are not those of the paper.
-    fine = load_config("fine-tune")
-    assert "times the paper's" not in rate_in_words(fine, is_fine_tuning=True)
+    assert "times the paper's" not in rate_in_words(load_config("fine-tune"), is_fine_tuning=True)
     by_paper = load_config("base", ["train.warmup_steps=1000"])
     assert "2 times the paper's" in rate_in_words(by_paper, is_fine_tuning=True)
 
@@ -308,8 +307,7 @@ def test_learning_by_heart_is_reported_only_while_the_training_loss_falls() -> N
     found = only(findings(SMALL, by_heart, *healthy()))
     assert found.startswith("The validation loss rose from 2.10 to 2.45 while the training loss")
     assert "37.0 epochs" in found
-    rising = replace(by_heart, losses=CURVE.losses[::-1])
-    assert findings(SMALL, rising, *healthy()) == []
+    assert findings(SMALL, replace(by_heart, losses=CURVE.losses[::-1]), *healthy()) == []
 
 
 def test_guessing_by_frequency_costs_the_entropy_of_the_pieces() -> None:

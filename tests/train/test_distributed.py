@@ -236,8 +236,7 @@ def launching(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.usefixtures("launching")
 def test_a_bug_keeps_its_traceback_and_the_workers_are_started_again(trainings, capfd, caplog):
     misbehaviour = {"how": "crash", "rank": 1, "once": True}
-    team = Team(trainings, "run", misbehaviour=misbehaviour)
-    assert team.launch(2, max_restarts=1) == 0
+    assert Team(trainings, "run", misbehaviour=misbehaviour).launch(2, max_restarts=1) == 0
     err = capfd.readouterr().err
     assert "ValueError: a bug" in err
     assert "continuing from step 3" in err
@@ -250,8 +249,7 @@ def test_a_bug_keeps_its_traceback_and_the_workers_are_started_again(trainings, 
 def test_a_worker_that_has_finished_ends_before_the_interpreter_does(trainings: Trainings):
     # PyTorch aborts a process whose interpreter ends while Gloo's threads still have tensors.
     misbehaviour = {"how": "abort at exit", "where": "start"}
-    team = Team(trainings, "run", misbehaviour=misbehaviour)
-    assert team.launch(2) == 0
+    assert Team(trainings, "run", misbehaviour=misbehaviour).launch(2) == 0
 
 
 @pytest.mark.usefixtures("launching")
@@ -270,9 +268,7 @@ def test_a_stalled_worker_is_reported_once_when_all_have_ended(how, trainings, c
 @pytest.mark.slow
 @pytest.mark.usefixtures("launching")
 def test_if_all_lose_contact_the_reason_is_what_pytorch_says(trainings, capfd, caplog):
-    misbehaviour = {"how": "lose contact"}
-    team = Team(trainings, "run", misbehaviour=misbehaviour)
-    assert team.launch(2) == 1
+    assert Team(trainings, "run", misbehaviour={"how": "lose contact"}).launch(2) == 1
     (message,) = caplog.messages
     assert "lost contact with the other workers (NCCL error: the cable is loose)" in message
     assert "Traceback" not in capfd.readouterr().err

@@ -173,8 +173,7 @@ def test_the_same_seed_gives_the_same_bytes_and_so_does_stopping_and_resuming(
 
 def test_the_licence_of_an_imported_model_is_kept_over_generations(tunings, tiny_run):
     record = ImportRecord(source="x", commit="", licence="cc-by-4.0", citations=[], subwords=None)
-    base = remade(tiny_run, tunings.folder / "base", imported=record)
-    tunings.tune("child", base=base)
+    tunings.tune("child", base=remade(tiny_run, tunings.folder / "base", imported=record))
     tunings.tune("grandchild", base=tunings.open("child"))
     for name in ("child", "grandchild"):
         begun = tunings.open(name).manifest.started_from
@@ -250,8 +249,7 @@ def test_the_page_says_what_a_run_was_started_from_and_how_much_of_it_is_trained
 def test_the_weights_to_start_from_are_never_the_best_checkpoint(pages, tunings):
     # So fast that the model forgets everything.
     tunings.tune("run", learning_rate=0.5, best_metric="loss", patience=1)
-    rows = tunings.rows("run", "valid_loss")
-    assert min(rows, key=lambda row: row[1])[0] == 0
+    assert min(tunings.rows("run", "valid_loss"), key=lambda row: row[1])[0] == 0
     best = tunings.open("run").best()
     assert best.step > 0
     assert pages[-1].best_step == best.step

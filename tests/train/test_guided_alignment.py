@@ -109,8 +109,7 @@ def test_bpe_dropout_changes_the_subwords_and_not_the_links_of_words(guided, lin
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_the_loss_is_the_cross_entropy_of_the_weights_of_the_first_head(norm, guided, linked):
-    config = changed(guided, "model", norm=norm, dropout=0.0)
-    trainer = trainer_of(config, linked)
+    trainer = trainer_of(changed(guided, "model", norm=norm, dropout=0.0), linked)
     pairs, indices = trainer.pairs, np.arange(12)
     with torch.no_grad():
         found = trainer._gradients.losses(Pass(0, [(pairs, indices)])).alignment

@@ -190,8 +190,7 @@ def test_a_killed_worker_is_started_again_and_the_run_ends_as_if_nothing_had_hap
 @needs_proc
 def test_workers_stop_when_their_parent_is_killed(trainings: Trainings):
     process = endless_run(trainings)
-    workers = workers_of(process)
-    assert len(workers) == 2
+    assert len(workers_of(process)) == 2
     process.kill()
     # The workers hold its pipes until they end.
     ended(process)

@@ -403,8 +403,7 @@ def test_a_corpus_file_gives_the_same_folder_as_the_function(place, text, many):
     options = ["--vocab-size", "330", "--set", "max_ratio=100.0", "--workers", "1"]
     outcome = place.mtkit("prepare", "many.yaml", *options)
     assert outcome.status == 0, outcome.err
-    data = PreparedData.open(place.folder / "data" / "many")
-    assert data.manifest == many.manifest
+    assert PreparedData.open(place.folder / "data" / "many").manifest == many.manifest
     assert re.search(r"en-el +40 +11.1% of an epoch", outcome.err)
 
 

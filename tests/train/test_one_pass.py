@@ -76,8 +76,7 @@ def test_one_pass_with_the_loss_of_a_gpu_has_the_same_gradients(
         config = changed(config, section, **settings)
     plain = update_of(config, tiny_data)
     monkeypatch.setattr(gradients, "loss_of_states", loss_on_gpu)
-    one_pass = update_of(packed(config), tiny_data)
-    assert_same(one_pass, plain)
+    assert_same(update_of(packed(config), tiny_data), plain)
 
 
 @pytest.mark.usefixtures("in_float64")

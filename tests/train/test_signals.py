@@ -184,8 +184,7 @@ def test_a_signal_at_the_end_leaves_a_complete_run_without_checks(
         f"mtkit check --run {path} --fit"
     ) in caplog.messages
     assert not (path / CONFIDENCE).exists()
-    run = Run.open(path)
-    assert run.checkpoints()[-1].step == 4
+    assert Run.open(path).checkpoints()[-1].step == 4
     monkeypatch.undo()
     assert trainings.run("whole", max_steps=4)
     assert_same_state(path, trainings.folder / "whole")

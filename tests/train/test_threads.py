@@ -81,8 +81,7 @@ def test_the_threads_of_pytorch_are_divided_and_the_caller_keeps_its_own():
         return loss, torch.get_num_threads()
 
     torch.set_num_threads(4)
-    threads = GradientThreads([weight], count=2)
-    assert threads.differentiate([task, task, task]) == [2, 2, 2]
+    assert GradientThreads([weight], count=2).differentiate([task, task, task]) == [2, 2, 2]
     assert torch.get_num_threads() == 4
 
 
@@ -246,8 +245,7 @@ def test_the_forecast_computes_as_many_micro_batches_at_once_as_the_training(
         return original(self, tasks)
 
     monkeypatch.setattr(GradientThreads, "differentiate", count)
-    text = dry_run.forecast(config, tiny_data, device="cpu")
-    assert "4 micro-batches, 2 at a time" in text
+    assert "4 micro-batches, 2 at a time" in dry_run.forecast(config, tiny_data, device="cpu")
     # The check of the memory has two for each thread; then come up to three updates.
     assert numbers[0] == 4
     assert numbers[1] == 2

@@ -110,8 +110,7 @@ def test_a_run_counts_every_token_of_every_epoch_and_what_it_cost(trainings):
     settings = {"batch_tokens": 10_000, "device_batch_tokens": 10_000, "batches_per_update": 1}
     trainings.run("run", **settings, max_steps=3)
     # One batch holds the corpus, so three updates are three epochs.
-    tokens = dict(trainings.rows("run", "tokens"))
-    assert tokens[3] == 3 * pairs.tgt.lengths.sum()
+    assert dict(trainings.rows("run", "tokens"))[3] == 3 * pairs.tgt.lengths.sum()
     cost = training_flops(
         model, len(trainings.data.tokenizers()[1]), pairs.src.lengths, pairs.tgt.lengths
     )

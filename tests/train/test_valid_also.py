@@ -119,9 +119,7 @@ def test_only_the_main_set_selects_the_best_checkpoint(
     )
     config = changed(tiny_config, "train", valid_every=2, checkpoint_every=2)
     train.run(config, two_sets, tmp_path / "run", device="cpu")
-    run = Run.open(tmp_path / "run")
-    best = run.best()
-    assert best.step == 2
+    assert Run.open(tmp_path / "run").best().step == 2
 
 
 def test_a_run_that_resumes_keeps_the_scores_of_every_set(watched, two_sets, tmp_path):

@@ -49,8 +49,7 @@ def test_validation_is_the_unsmoothed_loss_of_the_pairs_one_by_one(
         total -= sum(log_probs[place, token].item() for place, token in enumerate(truth))
         tokens += len(truth)
     assert row["valid_loss"] == pytest.approx(total / tokens, rel=tolerance)
-    perplexity = math.exp(total / tokens)
-    assert row["valid_perplexity"] == pytest.approx(perplexity, rel=10 * tolerance)
+    assert row["valid_perplexity"] == pytest.approx(math.exp(total / tokens), rel=10 * tolerance)
 
 
 def test_tokenised_validation_text_is_pointed_out_once_in_a_run(
@@ -140,5 +139,4 @@ def test_pytorch_translates_in_a_validation_where_there_is_no_native_engine(
     monkeypatch.delattr(native, "NativeModel")
     # Whoever demands the native engine still gets the training that was paid for.
     settings = changed(config, "decode", engine="native")
-    trainer = Trainer(settings, tiny_data, device=CPU)
-    assert len(trainer.validate().translations) == 20
+    assert len(Trainer(settings, tiny_data, device=CPU).validate().translations) == 20

@@ -95,8 +95,7 @@ def test_the_pace_is_an_average_over_minutes_and_the_time_left_agrees_with_it(ca
             for _ in range(120 if turn % 2 == 0 else 40):
                 update(1.0 if turn % 2 == 0 else 3.0)
             pace = measured.pace()
-            row = {"loss": 1.0, "lr": 0.1, "tokens_per_second": 0.0}
-            shown.report_row(row, pace)
+            shown.report_row({"loss": 1.0, "lr": 0.1, "tokens_per_second": 0.0}, pace)
             left.append(pace.seconds_per_step)
             assert pace.tokens_per_second * pace.seconds_per_step == pytest.approx(1000)
     # 160 updates take 240 seconds: 1.5 on average, where the last two minutes alone say 1 or 3.
@@ -126,8 +125,7 @@ def test_validations_and_checkpoints_are_part_of_the_pace_and_not_of_the_rows():
     # 2 for the update, 40 / 20 for the validations, 5 / 10 for the checkpoints.
     assert measured.pace().seconds_per_step == pytest.approx(4.5)
     assert measured.pace().tokens_per_second == pytest.approx(100 / 4.5)
-    row = measured.read(10, Workers())
-    assert row["tokens_per_second"] == pytest.approx(50.0)
+    assert measured.read(10, Workers())["tokens_per_second"] == pytest.approx(50.0)
     assert cost.seconds == pytest.approx(20.0)
 
 
@@ -197,8 +195,7 @@ def validate_as(patch: pytest.MonkeyPatch, **scores: Iterable[float]) -> None:
     def validate(self: Trainer) -> Any:
         found = original(self)
         new = {key: next(values) for key, values in given.items()}
-        loss = new.pop("loss", found.loss)
-        return replace(found, loss=loss, scores=found.scores | new)
+        return replace(found, loss=new.pop("loss", found.loss), scores=found.scores | new)
 
     patch.setattr(Trainer, "validate", validate)
 
@@ -293,8 +290,7 @@ def test_every_validation_keeps_translations_of_the_same_lines_and_the_page_is_t
     for sample in row["samples"]:
         assert tgt[src.index(sample["src"])] == sample["ref"]
         assert isinstance(sample["hyp"], str)
-    page = (tiny_run.path / "report.html").read_text(encoding="utf-8")
-    assert row["samples"][0]["src"] in page
+    assert row["samples"][0]["src"] in (tiny_run.path / "report.html").read_text(encoding="utf-8")
 
 
 def test_a_resumed_run_has_no_sample_and_no_event_twice(trainings: Trainings):
@@ -315,8 +311,7 @@ def test_metrics_that_cannot_be_written_do_not_stop_a_run(trainings, monkeypatch
 
     monkeypatch.setattr(metrics, "append_row", log)
     assert trainings.run("run")
-    warnings = [r for r in caplog.records if "No space left" in r.getMessage()]
-    assert len(warnings) == 1
+    assert len([r for r in caplog.records if "No space left" in r.getMessage()]) == 1
 
 
 def test_events_that_cannot_be_written_neither_stop_nor_delay_a_run(begun, caplog):

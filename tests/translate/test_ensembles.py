@@ -61,8 +61,7 @@ def test_given_translations_are_scored_in_their_own_subwords_by_all_models(names
     (scored,) = translator.score_given(["one two"], ["δύο ένα"])
     ids = [*tgt.encode("δύο ένα"), EOS_ID]
     assert scored.pieces == tuple(tgt.piece(i) for i in ids)
-    expected = by_forward_passes(runs, "one two", ids)
-    assert scored.log_probs == pytest.approx(expected, abs=1e-5)
+    assert scored.log_probs == pytest.approx(by_forward_passes(runs, "one two", ids), abs=1e-5)
 
 
 def test_a_source_too_long_is_measured_in_its_own_subwords(uneven, caplog):

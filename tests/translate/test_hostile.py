@@ -109,8 +109,7 @@ def test_memory_does_not_grow_with_the_number_of_lines(answered, tiny_run, tmp_p
     most = once + 950 * (OFTEN - 1) * LINES
     peaks = [peak]
     while min(peaks) >= most and len(peaks) < 4:
-        folder = tmp_path_factory.mktemp("again")
-        peaks.append(translated(folder, tiny_run, lines)[3])
+        peaks.append(translated(tmp_path_factory.mktemp("again"), tiny_run, lines)[3])
     assert min(peaks) < most
 
 

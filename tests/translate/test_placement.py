@@ -57,8 +57,7 @@ class Drafts:
             Demand(term, partial(list, [UNK_ID, number])) for number, term in enumerate(terms)
         ]
         encode = self.tokenizer.encode
-        sentence = Sentence(1, SOURCE, encode(prefix), demands)
-        draft = Draft(sentence, encode(text), limit)
+        draft = Draft(Sentence(1, SOURCE, encode(prefix), demands), encode(text), limit)
         (plan,) = self.planner.plans([draft])
         assert plan is not None
         return plan
@@ -149,8 +148,7 @@ def test_a_term_has_a_space_before_it_where_the_word_that_it_replaces_has_one(
     ((_, spans),) = tokenizer.encode_with_spans([text])
     start = next(i for i, (_, end) in enumerate(spans) if end > len(before))
     monkeypatch.setattr(drafts, "start", lambda _: start)
-    plan = drafts.plan(text, {term: 0})
-    assert tokenizer.decode(plan.pasted) == expected
+    assert tokenizer.decode(drafts.plan(text, {term: 0}).pasted) == expected
 
 
 WEAK = "eins zwei drei vier"

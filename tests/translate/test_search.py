@@ -189,8 +189,7 @@ def test_a_forced_prefix_leaves_the_best_of_what_begins_with_it():
 
 @pytest.mark.parametrize("width", [1, 4])
 def test_no_output_ends_before_the_least_length(width: int):
-    plain = [len(best.tokens) for (best,) in constrained(Constraints(), width=width)]
-    assert min(plain) < 3
+    assert min(len(best.tokens) for (best,) in constrained(Constraints(), width=width)) < 3
     long = [len(best.tokens) for (best,) in constrained(Constraints(min_length=3), width=width)]
     assert min(long) == 3
 
@@ -334,8 +333,7 @@ def test_random_numbers_are_those_of_philox_with_seed_and_line_for_key():
 def test_stratified_numbers_lie_one_in_each_equal_part_at_each_step(n_samples):
     numbers = stratified_uniforms(3, [1, 9], n_samples=n_samples, steps=40)
     assert numbers.shape == (2, n_samples, 40)
-    in_order = np.sort(np.floor(numbers * n_samples), axis=1)
-    assert (in_order == np.arange(n_samples)[:, None]).all()
+    assert (np.sort(np.floor(numbers * n_samples), axis=1) == np.arange(n_samples)[:, None]).all()
     assert len(set(numbers.ravel())) == numbers.size
 
 
@@ -348,8 +346,7 @@ def test_a_sample_of_stratified_numbers_has_no_part_of_its_own():
     # Of 2,000 numbers in five parts, 400 in each, and 5 deviations of 18 around it.
     numbers = stratified_uniforms(1, range(100), n_samples=5, steps=20)
     for of_sample in numbers.swapaxes(0, 1):
-        counts = np.bincount((of_sample * 5).astype(int).ravel(), minlength=5)
-        assert (abs(counts - 400) < 90).all()
+        assert (abs(np.bincount((of_sample * 5).astype(int).ravel(), minlength=5) - 400) < 90).all()
 
 
 # Of BOS, EOS and five words.

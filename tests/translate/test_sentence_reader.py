@@ -178,8 +178,7 @@ def test_lines_are_split_if_the_training_lines_were_single_sentences(
     lines, setting, splits, untrained
 ):
     run = with_lines(untrained, lines, split_sentences=setting)
-    held = Translator.load(run, device="cpu")
-    (line,) = held.translate([" ".join(SENTENCES)])
+    (line,) = Translator.load(run, device="cpu").translate([" ".join(SENTENCES)])
     whole = Translator.load(with_lines(untrained, lines, split_sentences=False), device="cpu")
     expected = SENTENCES if splits else [" ".join(SENTENCES)]
     assert line == " ".join(whole.translate(expected))

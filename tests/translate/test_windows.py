@@ -83,8 +83,7 @@ def test_every_window_is_answered_before_more_is_read_than_an_empty_one(fake: Tr
         yield Window(7, ["two", "three"])
 
     found = fake.translate_windows(windows())
-    numbers = [window.first_line for window, _ in itertools.islice(found, 6)]
-    assert numbers == [1, 2, 3, 4, 5, 6]
+    assert [window.first_line for window, _ in itertools.islice(found, 6)] == [1, 2, 3, 4, 5, 6]
     assert next(found) == (Window(7, []), [])
     assert asked == []
     window, translations = next(found)
