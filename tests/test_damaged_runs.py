@@ -272,13 +272,10 @@ def test_a_run_killed_while_it_is_created_can_be_begun_again(
             left -= 1
         return original(self, content)
 
-    def killed_in_the_end(*_: object) -> None:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
         patch.setattr(Path, "write_bytes", killed)
         if saved == 2:
-            patch.setattr(run_folder, "write_record", killed_in_the_end)
+            patch.setattr(run_folder, "write_record", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             train.run(tiny_config, data, folder, device="cpu")
     assert len(list(folder.glob("tokenizer*"))) == saved

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
+from unittest.mock import Mock
 
 import pytest
 from support.command_line import full_disk
@@ -235,10 +236,7 @@ def test_a_lock_in_a_folder_that_is_not_there_is_one_line(tmp_path: Path):
 
 
 def test_without_locks_in_the_file_system_a_warning_is_given(tmp_path, monkeypatch, caplog):
-    def unsupported(*_: object) -> None:
-        raise OSError(95, "Operation not supported")
-
-    monkeypatch.setattr("fcntl.flock", unsupported)
+    monkeypatch.setattr("fcntl.flock", Mock(side_effect=OSError(95, "Operation not supported")))
     with lock(tmp_path / ".lock", what=Path("x"), doing="used"):
         assert "has no locks" in caplog.text
 

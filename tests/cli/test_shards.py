@@ -3,6 +3,7 @@
 import gzip
 import re
 from collections.abc import Iterator
+from unittest.mock import Mock
 
 import pytest
 from conftest import slow
@@ -120,11 +121,8 @@ def test_a_part_needs_a_file_of_lines(place: Place, source: list[str]):
 def test_another_part_is_not_mixed_in(place: Place, source: list[str]):
     parts = place.folder / ".out.parts"
 
-    def interrupt(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mtkit.cli.progress.Progress.finish", interrupt)
+        patch.setattr("mtkit.cli.progress.Progress.finish", Mock(side_effect=KeyboardInterrupt))
         outcome = place.mtkit(*source, "--shard=1/2", "--output=out")
     assert outcome.status == 130
     assert len(list(parts.glob("0*"))) == 1

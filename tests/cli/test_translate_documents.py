@@ -4,6 +4,7 @@ import gzip
 import json
 import lzma
 import re
+from unittest.mock import Mock
 
 import pytest
 from support.command_line import Place
@@ -368,10 +369,7 @@ def test_rows_are_printed_without_writing_a_document(documents, monkeypatch):
 
 
 def test_an_interrupted_document_on_standard_output_was_not_written(documents, monkeypatch):
-    def interrupted(*_: object) -> bytes:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Subtitles, "write", interrupted)
+    monkeypatch.setattr(Subtitles, "write", Mock(side_effect=KeyboardInterrupt))
     outcome = documents.mtkit("translate", "in.srt")
     assert outcome.status == 130
     assert "interrupted: 0 segments were written" in outcome.err

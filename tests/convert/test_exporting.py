@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -265,12 +265,9 @@ def test_an_interrupted_export_leaves_what_was_there(tiny_run, tmp_path, monkeyp
     export(tiny_run, out, format="safetensors")
     before = contents(tmp_path)
 
-    def interrupt(*arguments: Any, **more: Any) -> None:
-        raise KeyboardInterrupt
-
     for name in ("target.compare", "export_run.write_card"):
         with monkeypatch.context() as patch:
-            patch.setattr(f"mtkit.convert.{name}", interrupt)
+            patch.setattr(f"mtkit.convert.{name}", Mock(side_effect=KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):
                 export(tiny_run, out, format="safetensors", force=True)
         assert contents(tmp_path) == before

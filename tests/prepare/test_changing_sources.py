@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -260,14 +261,11 @@ def test_nothing_that_was_read_of_changed_files_is_taken_up_when_they_are_as_bef
     prepare(tmp_path, source)
     (tmp_path / "out").rename(tmp_path / "undisturbed")
 
-    def stopped() -> None:
-        raise KeyboardInterrupt
-
     for reading in PASSES:
         for block in range(1, 10):
             # Changed, and stopped a block later: before the end of the pass, which would find it.
             with monkeypatch.context() as patch:
-                change_at(patch, source, reading, block + 1, stopped)
+                change_at(patch, source, reading, block + 1, Mock(side_effect=KeyboardInterrupt))
                 change_at(patch, source, reading, block, lambda: rewrite(louder(pairs)))
                 with pytest.raises((KeyboardInterrupt, MtkitError)):
                     prepare(tmp_path, source)

@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from conftest import GREEK, number_pairs, write_pairs
@@ -183,12 +184,9 @@ def test_a_preparation_that_was_killed_resumes_only_with_the_same_tokenizer(
 
     monkeypatch.setattr(passes.Passes, "_checks", counting)
 
-    def kill(*_: Any) -> None:
-        raise KeyboardInterrupt
-
     def stop() -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(passes.Passes, "_encode", kill)
+            patch.setattr(passes.Passes, "_encode", Mock(side_effect=KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):
                 adapt(tmp_path / "out", text, origin)
 

@@ -6,6 +6,7 @@ import subprocess
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import safetensors.torch
@@ -88,10 +89,7 @@ def test_a_batch_that_does_not_fit_is_one_line_with_a_setting_that_helps(
 def test_an_error_in_the_model_is_one_line_if_it_is_about_memory(
     error, raised, words, trainings, monkeypatch
 ):
-    def forward(*_: object, **__: object) -> Tensor:
-        raise error
-
-    monkeypatch.setattr(Transformer, "forward", forward)
+    monkeypatch.setattr(Transformer, "forward", Mock(side_effect=error))
     with pytest.raises(raised, match=words):
         trainings.run("run")
 
@@ -110,10 +108,9 @@ def slow_down_saving(patch: pytest.MonkeyPatch) -> None:
 def test_memory_that_runs_out_later_is_one_line_with_the_last_good_checkpoint(
     trainings, monkeypatch
 ):
-    def run_out_of_memory() -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory.\nMany lines.")
-
-    before_update(monkeypatch, 5, run_out_of_memory)
+    before_update(
+        monkeypatch, 5, Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory.\nMany lines."))
+    )
     slow_down_saving(monkeypatch)
     with pytest.raises(MtkitError, match=r"out of memory; the last good checkpoint is step 3") as e:
         trainings.run("run")

@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -165,11 +166,10 @@ def test_after_ctrl_c_no_task_is_begun_and_no_thread_is_at_work(weight, threads,
 
 
 def test_threads_that_cannot_be_started_are_one_line(config, tiny_data, monkeypatch):
-    def start(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
     trainer = Trainer(config, tiny_data, device=CPU)
-    monkeypatch.setattr(threading.Thread, "start", start)
+    monkeypatch.setattr(
+        threading.Thread, "start", Mock(side_effect=RuntimeError("can't start new thread"))
+    )
     with pytest.raises(MtkitError, match=r"^2 threads .* cannot be started .*OMP_NUM_THREADS=1$"):
         trainer.check_memory()
 
@@ -201,11 +201,10 @@ def test_the_memory_of_a_failed_task_is_free_when_its_error_is_handled(weight, t
 
 
 def test_an_error_of_pytorch_about_memory_becomes_a_memory_error(threads: GradientThreads):
-    def fails() -> tuple[Tensor, None]:
-        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
-
     with pytest.raises(MemoryError, match="DefaultCPUAllocator"):
-        threads.differentiate([fails])
+        threads.differentiate(
+            [Mock(side_effect=RuntimeError("DefaultCPUAllocator: can't allocate memory"))]
+        )
 
 
 @pytest.mark.parametrize("bpe_dropout", [0.0, 0.1])
@@ -215,10 +214,7 @@ def test_a_micro_batch_that_fits_only_alone_is_reported_with_the_setting(
     config = changed(config, "train", bpe_dropout=bpe_dropout)
     trainer = Trainer(config, tiny_data, device=CPU)
 
-    def out_of_memory(*_: object, **__: object) -> None:
-        raise MemoryError
-
-    monkeypatch.setattr(Gradients, "add_up", out_of_memory)
+    monkeypatch.setattr(Gradients, "add_up", Mock(side_effect=MemoryError))
     _, largest = trainer.micro_batches.largest(trainer.batches)
     told = (
         rf"2 passes of {padded_tokens(*largest)} tokens at the same time do not fit in "

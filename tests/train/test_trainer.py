@@ -3,6 +3,7 @@
 import json
 import math
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -54,10 +55,7 @@ def test_batches_of_earlier_versions_are_refused(config, tiny_data):
 
 @pytest.mark.parametrize("error", [MemoryError(), ImportError("failed to map a segment")])
 def test_a_page_that_cannot_be_drawn_does_not_end_training(error, trainings, monkeypatch, caplog):
-    def fail(_: object) -> str:
-        raise error
-
-    monkeypatch.setattr("mtkit.train.metrics.run_page", fail)
+    monkeypatch.setattr("mtkit.train.metrics.run_page", Mock(side_effect=error))
     assert trainings.run("run")
     assert trainings.steps("run")[-1] == trainings.config.train.max_steps
     (warning,) = [line for line in caplog.messages if "will have gaps" in line]
