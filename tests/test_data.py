@@ -362,8 +362,7 @@ def test_verifying_names_the_file_that_was_changed(tmp_path: Path):
 
 def test_the_newest_of_several_folders_is_found(tmp_path: Path):
     for age, name in enumerate(["newest", "older", "oldest"]):
-        manifest = write(tmp_path / name).path / "manifest.json"
-        os.utime(manifest, ns=(0, 10**18 - age))
+        os.utime(write(tmp_path / name).path / "manifest.json", ns=(0, 10**18 - age))
     (tmp_path / "not-prepared").mkdir()
     shutil.copytree(tmp_path / "newest", tmp_path / ".hidden.partial")
     assert find_data(tmp_path) == tmp_path / "newest"

@@ -324,8 +324,7 @@ def saved(folder: Path, change: Callable[[dict[str, Any]], Any], **how: Any) -> 
     """Write the weights as a file of PyTorch, with changes."""
     weights = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
-    value = change(weights) or weights
-    torch.save(value, folder / "pytorch_model.bin", **how)
+    torch.save(change(weights) or weights, folder / "pytorch_model.bin", **how)
     return folder / "pytorch_model.bin"
 
 

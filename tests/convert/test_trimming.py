@@ -151,8 +151,7 @@ def test_what_is_left_is_said(run, text, tmp_path, caplog):
 
 def test_lines_that_are_held_back_tell_of_other_text(run, text, tmp_path, caplog):
     # The first of ten lines is held back; half of these have words that no other line has.
-    block = ["one two"] + ["one two"] * 9 + ["nine four"] + ["one two"] * 9
-    lines_in(text, block)
+    lines_in(text, ["one two"] + ["one two"] * 9 + ["nine four"] + ["one two"] * 9)
     with caplog.at_level(logging.INFO):
         trimmed(run, tmp_path / "out", text)
     assert "a tenth of the text, if it is held back: 50.0 % of its lines" in caplog.text

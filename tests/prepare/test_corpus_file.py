@@ -62,8 +62,7 @@ def test_a_plain_corpus_file_gives_the_same_bytes_as_the_options(corpus, tiny_te
     path = described(corpus, f"{text}valid: {files['valid']}, test: {files['test']}}}")
     more = arguments[arguments.index("--vocab-size") :][:2]
     assert corpus.mtkit("prepare", "tiny", path, *more, "--out", "file").status == 0
-    names = sorted(file.name for file in (corpus.folder / "options").iterdir())
-    for name in names:
+    for name in sorted(file.name for file in (corpus.folder / "options").iterdir()):
         ours, theirs = ((corpus.folder / out / name).read_bytes() for out in ("options", "file"))
         assert ours == theirs, name
 

@@ -171,8 +171,7 @@ def test_a_document_may_have_more_than_the_queue(untrained: Run):
 
 
 def test_a_result_is_deleted_after_a_while_and_the_oldest_first(untrained: Run):
-    limits = Limits(kept_seconds=0.5)
-    with Served([untrained], limits=limits) as server:
+    with Served([untrained], limits=Limits(kept_seconds=0.5)) as server:
         reply = server.upload("a.txt", b"one")
         assert server.service.results
         until(lambda: not server.service.results)

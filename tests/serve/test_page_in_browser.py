@@ -365,8 +365,7 @@ def test_a_term_is_translated_as_the_reader_says(browser, served):
 def test_a_key_is_asked_for_only_if_the_server_wants_one(browser, served, untrained):
     show(browser, served)
     assert browser.value("document.getElementById('key-box').hidden")
-    hashes = [hashlib.sha256(b"right").hexdigest()]
-    with Served([untrained], access=Access(hashes)) as server:
+    with Served([untrained], access=Access([hashlib.sha256(b"right").hexdigest()])) as server:
         show(browser, server)
         browser.write(TEXT)
         browser.until(f"{PROBLEM} === 'Please write your API key above.'")

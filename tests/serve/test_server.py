@@ -425,8 +425,7 @@ def test_what_the_apis_read_is_what_a_body_keeps():
 
 
 def test_a_key_is_needed_if_there_are_keys(untrained: Run):
-    access = Access([hashlib.sha256(b"right").hexdigest()])
-    with Served([untrained], access=access) as server:
+    with Served([untrained], access=Access([hashlib.sha256(b"right").hexdigest()])) as server:
         for ask in (server.translate, lambda q, **key: server.post("/detect", {"q": q, **key})):
             # Some clients send null if they have no key.
             for key in ({}, {"api_key": None}, {"api_key": ""}):

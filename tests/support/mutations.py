@@ -117,8 +117,7 @@ def _written(content: str | bytes) -> Callable[[Path], None]:
 
 def of_json(name: str, file: Path) -> Iterator[Mutation]:
     """Changes of a JSON file; as they are, and those of the structure with a new checksum."""
-    tree = json.loads(file.read_text(encoding="utf-8"))
-    for key, what, new in changed_trees(tree):
+    for key, what, new in changed_trees(json.loads(file.read_text(encoding="utf-8"))):
         yield Mutation(name, what, _written(json.dumps(new)), key)
         # A value of another type, as another version might write it, not one that is possible.
         is_of_structure = "set to" not in what or what.startswith(("set to 'x'", "set to 0"))
@@ -138,8 +137,7 @@ def of_json_lines(name: str, file: Path) -> Iterator[Mutation]:
 
 
 def of_yaml(name: str, file: Path) -> Iterator[Mutation]:
-    tree = yaml.safe_load(file.read_text(encoding="utf-8"))
-    for key, what, new in changed_trees(tree):
+    for key, what, new in changed_trees(yaml.safe_load(file.read_text(encoding="utf-8"))):
         yield Mutation(name, what, _written(yaml.safe_dump(new)), key)
 
 

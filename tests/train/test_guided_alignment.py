@@ -180,8 +180,7 @@ def test_a_trained_head_aligns_better_than_the_same_head_without(guided, linked,
 
 def test_a_run_aligns_with_the_head_that_it_trained(guided, linked, tmp_path):
     train.run(guided, linked, tmp_path / "run", device="cpu")
-    run = Run.open(tmp_path / "run")
-    with Translator.load(run, device="cpu") as translator:
+    with Translator.load(Run.open(tmp_path / "run"), device="cpu") as translator:
         assert list(map(str, translator.aligner().heads)) == ["1.1 (input)"]
 
 

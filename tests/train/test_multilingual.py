@@ -477,8 +477,7 @@ def test_the_check_of_a_direction_has_its_own_lines_or_else_those_of_others(untr
     texts = many.texts("valid")
     (own,) = (text.src for text in texts if text[:2] == ("en", "el"))
     # No German line is translated into Greek, so lines of all directions are taken.
-    others = [line for text in texts for line in text.src]
-    for src, lines in (("en", own), ("de", others)):
+    for src, lines in (("en", own), ("de", [line for text in texts for line in text.src])):
         translator = Translator.load(untrained_many, device="cpu", src_lang=src, tgt_lang="el")
         checked = _check_text(untrained_many, translator, None).lines
         assert checked == list(lines)[: len(checked)]

@@ -249,8 +249,7 @@ def test_ctrl_c_ends_the_program_with_130_and_the_next_start_resumes(config, tin
     stopped = Run.open(run).checkpoints()[-1].step
     assert stopped == rows_of(run, "loss")[-1][0]
     end = stopped + 2
-    more = [*command, "--set", f"train.max_steps={end}"]
-    with Forked(run_mtkit, more, stderr=PIPE) as again:
+    with Forked(run_mtkit, [*command, "--set", f"train.max_steps={end}"], stderr=PIPE) as again:
         _, err = again.communicate(timeout=600)
     assert again.returncode == 0, err
     assert f"continuing from step {stopped}".encode() in err

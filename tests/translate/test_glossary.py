@@ -303,9 +303,7 @@ def test_a_translation_does_not_depend_on_its_neighbours_or_the_batch(beam_size,
         return list(held.translate_nbest(lines, n_best=n_best))
 
     together = translated(lines, 4096)
-    apart = translated(lines, 1)
-    backwards = translated(lines[::-1], 200)[::-1]
-    for other in (apart, backwards):
+    for other in (translated(lines, 1), translated(lines[::-1], 200)[::-1]):
         assert [[x.text for x in one] for one in other] == [[x.text for x in y] for y in together]
         assert scores(other) == pytest.approx(scores(together), abs=1e-5)
 

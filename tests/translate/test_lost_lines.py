@@ -85,8 +85,7 @@ def test_weights_that_compute_no_numbers_are_refused_with_their_name(engine, set
         pytest.skip("on a CPU PyTorch has float32 only")
     if engine == "native" and "int8" in settings.values():
         pytest.skip("in 8 bits, large weights have a scale")
-    message = r"/run, .*step \d+: computes no numbers .*--checkpoint"
-    with pytest.raises(MtkitError, match=message):
+    with pytest.raises(MtkitError, match=r"/run, .*step \d+: computes no numbers .*--checkpoint"):
         list(Translator.load(broken, device="cpu", config=config).translate(LINES))
 
 

@@ -195,8 +195,7 @@ def test_phrases_that_just_fit_are_all_placed(phrases, spare, beam_size, has_suf
 def test_a_sentence_does_not_depend_on_those_it_shares_a_batch_with():
     options = {"beam_size": 3, "limit": 9, "n_best": 3}
     phrases = [PHRASES[i % len(PHRASES)] for i in range(33)]
-    together = search(phrases, **options)
-    for table, hypotheses in enumerate(together):
+    for table, hypotheses in enumerate(search(phrases, **options)):
         assert search([phrases[table]], tables=[table], **options) == [hypotheses]
 
 

@@ -321,8 +321,7 @@ def test_random_numbers_are_those_of_philox_with_seed_and_line_for_key():
         0x7E68B68AEC7BA23B,
     ]
     lines = [3, 2**64 - 1]
-    found = uniforms(5, lines, n_samples=3, steps=6)
-    for of_line, line in zip(found, lines, strict=True):
+    for of_line, line in zip(uniforms(5, lines, n_samples=3, steps=6), lines, strict=True):
         for place, numbers in enumerate(of_line):
             # NumPy counts before it draws.
             words = [w for count in (1, 2) for w in philox((5, line), (count, place, 0, 0))]
