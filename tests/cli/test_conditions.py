@@ -132,9 +132,6 @@ def test_files_and_folders_may_have_any_name(name, trained, tiny_text):
         assert Path(f"{text}.{ending}").stat().st_size
 
 
-# An interpreter that starts in another locale
-
-
 LOCALES = {
     "latin-1": {"PYTHONIOENCODING": "latin-1"},
     "C": {"LC_ALL": "C"},

@@ -214,9 +214,6 @@ def test_a_run_of_a_device_is_continued_and_used_on_a_cpu(device, trainings):
     )
 
 
-# Translating
-
-
 @pytest.mark.parametrize("path", ["plain", "device"])
 @pytest.mark.parametrize(
     "settings",

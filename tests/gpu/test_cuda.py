@@ -75,9 +75,6 @@ def updates_on(gpu: torch.device, config: Config, data: PreparedData) -> Callabl
     return update
 
 
-# Waits
-
-
 def test_a_wait_is_found_and_another_error_is_not_taken_for_one(monkeypatch: pytest.MonkeyPatch):
     modes: list[str] = []
     monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
@@ -106,9 +103,6 @@ def test_a_wait_of_a_gpu_is_found(gpu: torch.device) -> None:
 def test_an_update_never_waits_for_the_gpu(model, training, gpu, config, linked):
     config = changed(changed(config, "model", **model), "train", **training)
     assert first_wait(updates_on(gpu, config, linked)) is None
-
-
-# Kernels of attention
 
 
 def test_kernels_of_cudnns_attention_are_told_from_others() -> None:
@@ -147,9 +141,6 @@ def test_an_update_uses_no_attention_of_cudnn(precision, gpu, config, tiny_data)
     assert not cudnn_attention(kernels)
 
 
-# The time of new shapes
-
-
 def test_new_shapes_that_take_long_are_noticed() -> None:
     # Measured on an H100 with cuDNN's attention: 720 ms and 19 ms.
     assert slow_when_new([0.72, 0.70, 0.74], [0.019, 0.021, 0.019])
@@ -177,9 +168,6 @@ def test_new_shapes_of_batches_take_at_most_twice_the_time_of_known_ones(
         seconds(np.arange(count))
     new, known = ([seconds(np.arange(count)) for count in range(121, 151)] for _ in range(2))
     assert not slow_when_new(new, known), (new, known)
-
-
-# Memory
 
 
 def test_advice_about_memory_that_does_not_help_is_noticed() -> None:

@@ -106,9 +106,6 @@ def test_nothing_that_matches_is_zero_and_not_an_error():
     assert score_trees([punctuation], [punctuation]).all.exact == 100
 
 
-# By another program
-
-
 def perturbed(golds: Sequence[Tree], seed: int) -> Iterator[Tree]:
     """Trees over the same words and tags, more or less wrong."""
     rng = random.Random(seed)

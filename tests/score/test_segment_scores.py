@@ -109,9 +109,6 @@ def test_the_signature_says_how_many_lines_and_which_way_is_better() -> None:
     assert [one.value for one in errors.of_lines()] == [1, 2]
 
 
-# Files
-
-
 def parsed(text: str, *, name: str = "COMET", count: int | None = None) -> list[float]:
     lines = text.splitlines()
     if count is None:

@@ -170,9 +170,6 @@ def test_a_model_translates_the_same_in_blocks_of_any_size(variant: str, width: 
         assert len(lengths) > 1
 
 
-# How long the blocks are
-
-
 def block_of(translator: Translator, model: Transformer, path: str, device_type: str, **given: Any):
     config = translator.config.model_copy(update={"gpu_path": path})
     decoder = Torch([model], replace(translator.runs, config=config))

@@ -86,9 +86,6 @@ def test_runs_of_different_subwords_on_either_side_are_refused_in_a_line(
             Translator.load([uneven, run], device="cpu")
 
 
-# Directions
-
-
 @pytest.mark.parametrize(("src_lang", "count"), [("de", 0), ("en", 1)])
 def test_one_language_on_both_sides_of_an_imported_model_is_reported(src_lang, count, caplog):
     # It does not say which directions it was trained on.

@@ -44,9 +44,6 @@ def test_the_search_finds_what_a_plain_one_finds(tiny_run, beam_size, alpha, pat
         assert found.score == pytest.approx(score, abs=1e-5)
 
 
-# Ensembles
-
-
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_under_autocast_a_step_rounds_no_more_than_the_forward_pass(norm: str):
     # Sums of residuals stay in float32; only matrix products are rounded.

@@ -23,9 +23,6 @@ def translator(request: pytest.FixtureRequest, untrained: Run) -> Translator:
     return loaded(untrained, request.param)
 
 
-# One line in, one line out
-
-
 def test_the_random_model_of_these_tests_tells_lines_apart(translator: Translator):
     lines = numbers(30)
     assert len(set(translator.translate(lines))) > len(set(lines)) / 2
@@ -79,9 +76,6 @@ def test_a_line_too_long_is_cut_with_a_warning_that_names_it(translator, caplog)
     caplog.clear()
     assert found[2] == next(translator.translate([cut]))
     assert not caplog.records
-
-
-# A translation never depends on its neighbours
 
 
 @pytest.fixture(scope="module")
@@ -144,9 +138,6 @@ def test_translating_leaves_the_model_as_it_was(translator: Translator):
         assert torch.equal(tensor, before[name])
 
 
-# Several translations
-
-
 @pytest.mark.parametrize("text", ["one two", b"one two"])
 def test_a_string_instead_of_a_list_of_lines_is_refused_at_once(text, translator):
     lines: Any = text
@@ -184,9 +175,6 @@ def test_the_n_best_are_different_and_in_order(translator: Translator):
         assert len(found) == 5
         assert scores == sorted(scores, reverse=True)
         assert all(one.log_prob <= one.score <= 0 for one in found)
-
-
-# The command
 
 
 def command(run: Run, *arguments: str | Path) -> list[str]:
