@@ -321,6 +321,16 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
+@pytest.fixture
+def small_demo(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[tuple[str, str]]]:
+    """A tenth of the demo corpus in its place: all kinds of its sentences, and less to wait for."""
+    from mtkit.prepare.catalogue import demo_corpus
+
+    small = {split: pairs[:3000] for split, pairs in demo_corpus().items()}
+    monkeypatch.setattr("mtkit.prepare.readers.demo_corpus", lambda: small)
+    return small
+
+
 @pytest.fixture(scope="session")
 def tiny_text(tmp_path_factory: pytest.TempPathFactory) -> TinyText:
     """200 training, 20 validation and 20 test pairs in files."""

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -174,15 +175,9 @@ def empty(file: Path) -> None:
     file.write_bytes(b"")
 
 
-def flip_the_last_bit(file: Path) -> None:
+def flip_a_bit(file: Path, place: int = -1, bit: int = 1) -> None:
     content = bytearray(file.read_bytes())
-    content[-1] ^= 1
-    file.write_bytes(bytes(content))
-
-
-def flip_a_bit_of_the_header(file: Path) -> None:
-    content = bytearray(file.read_bytes())
-    content[3] ^= 64
+    content[place] ^= bit
     file.write_bytes(bytes(content))
 
 
@@ -190,8 +185,8 @@ def swap_with_the_one_before(file: Path) -> None:
     file.write_bytes((file.parents[1] / "step-00000010" / file.name).read_bytes())
 
 
-DAMAGES = [truncate, empty, flip_the_last_bit, flip_a_bit_of_the_header, Path.unlink]
-DAMAGES += [swap_with_the_one_before]
+OF_HEADER = partial(flip_a_bit, place=3, bit=64)
+DAMAGES = [truncate, empty, flip_a_bit, OF_HEADER, Path.unlink, swap_with_the_one_before]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -227,7 +222,7 @@ def test_a_checkpoint_that_is_deleted_after_it_was_chosen_is_one_line_that_says_
     ("name", "damage"),
     [
         ("model.safetensors", truncate),
-        ("model.safetensors", flip_the_last_bit),
+        ("model.safetensors", flip_a_bit),
         ("optimizer.safetensors", truncate),
         ("optimizer.safetensors", Path.unlink),
         ("state.json", empty),

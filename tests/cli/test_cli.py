@@ -26,7 +26,7 @@ from mtkit.check import fit_pairs
 from mtkit.cli import commands
 from mtkit.cli.options import GroupedOption
 from mtkit.config import Config, presets
-from mtkit.prepare.catalogue import CATALOGUE, demo_corpus
+from mtkit.prepare.catalogue import CATALOGUE
 from mtkit.prepare_config import NoiseConfig, PrepareConfig
 from mtkit.run_folder import Run
 
@@ -146,6 +146,7 @@ def write_words(place: Place, name: str, count: int) -> None:
     place.write(f"{name}.tsv", "".join(rows))
 
 
+@pytest.mark.usefixtures("small_demo")
 @pytest.mark.parametrize(
     ("command", "example"),
     # Those of import need a model of other software; tests/convert/test_import_marian.py has such.
@@ -169,9 +170,6 @@ def test_the_examples_of_the_help_run_as_printed(
     for name in ("demo-en-de-demo", "mine", "first", "second"):
         shutil.copytree(tiny_run.path, place.folder / "runs" / name)
     if command == "prepare":
-        # A tenth of the demo corpus.
-        corpus = {split: pairs[:3000] for split, pairs in demo_corpus().items()}
-        monkeypatch.setattr("mtkit.prepare.readers.demo_corpus", lambda: corpus)
         shutil.rmtree(place.folder / "data" / ("mine" if "mine" in example else "demo-en-de"))
         write_words(place, "train", 2000)
         write_words(place, "valid", 20)

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import TinyText, slow
+from conftest import TinyText
 from support.command_line import Place, prepare_arguments
 
 from mtkit.data import PreparedData
@@ -103,8 +103,9 @@ def test_a_treebank_is_not_checked(place: Place):
     assert "--check is for sentence pairs, and not for a treebank" in error
 
 
-@pytest.mark.parametrize("option", ["--report", slow("--check")])
-def test_a_corpus_of_the_catalogue_has_a_page_and_checks_too(place: Place, option: str):
+@pytest.mark.usefixtures("small_demo")
+@pytest.mark.parametrize("option", ["--report", "--check"])
+def test_a_corpus_of_the_catalogue_has_a_page_and_checks_too(option, place):
     place.mtkit("prepare", "demo-en-de", "--dry-run", option, "page")
     assert (place.folder / "page").is_file()
 

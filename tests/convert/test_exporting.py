@@ -113,9 +113,9 @@ def test_the_tokenizer_there_gives_the_same_ids_and_text(format, ending_run, exp
     tokenizer, _ = ending_run.tokenizers()
     for text, other in zip(texts, found, strict=True):
         ids = tokenizer.encode(text)
-        assert other["ids"] == [*ids, tokenizer.eos_id], ascii(text)
+        assert other["src"] == other["tgt"] == [*ids, tokenizer.eos_id], ascii(text)
         assert other["text"] == tokenizer.decode(ids), ascii(text)
-    assert exception["ids"][:-1] != tokenizer.encode(language_code)
+    assert exception["src"][:-1] != tokenizer.encode(language_code)
 
 
 @pytest.mark.parametrize("format", [needs("ctranslate2"), needs("huggingface")])
@@ -145,7 +145,7 @@ def test_the_tokenizer_there_has_the_subwords_of_each_side(format, uneven, greek
     src, tgt = uneven.tokenizers()
     texts = [visible(text) for text in (*TEXTS, *greek_data.text("valid")[1], "")]
     (tmp_path / "texts").write_text(json.dumps(texts))
-    done = python(EXPORTED, "both_sides", out, tmp_path / "texts")
+    done = python(EXPORTED, "round_trips", out, tmp_path / "texts")
     assert done.returncode == 0, done.stderr
     for text, other in zip(texts, json.loads(done.stdout), strict=True):
         assert other["text"] == tgt.decode(tgt.encode(text)).strip(), ascii(text)

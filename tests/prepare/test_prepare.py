@@ -243,16 +243,13 @@ def test_nothing_but_the_folders_own_files_remains(corpus):
 
 
 @pytest.mark.parametrize(("name", "src", "tgt"), [("demo-en-de", 0, 1), ("demo-de-en", 1, 0)])
-def test_the_demo_corpus_is_prepared_in_both_directions(name, src, tgt, tmp_path, monkeypatch):
-    # All of its kinds of sentences and none of the waiting.
-    small = {split: pairs[:2000] for split, pairs in demo_corpus().items()}
-    monkeypatch.setattr("mtkit.prepare.readers.demo_corpus", lambda: small)
+def test_the_demo_corpus_is_prepared_in_both_directions(name, src, tgt, small_demo, tmp_path):
     prepare(name, tmp_path / name, PrepareOptions(settings={"vocab_size": 600}))
     data = PreparedData.open(tmp_path / name)
     assert (data.src_lang, data.tgt_lang) == (name[5:7], name[8:10])
-    assert data.text("test")[0] == [pair[src] for pair in small["test"]]
-    assert data.text("test")[1] == [pair[tgt] for pair in small["test"]]
-    assert data.tokenizers()[1].decode(data.pairs("train").src[7]) == small["train"][7][src]
+    for side, text in zip((src, tgt), data.text("test"), strict=True):
+        assert text == [pair[side] for pair in small_demo["test"]]
+    assert data.tokenizers()[1].decode(data.pairs("train").src[7]) == small_demo["train"][7][src]
 
 
 def test_similar_texts_whose_lengths_fit_their_neighbours_are_kept(tmp_path, monkeypatch):

@@ -141,18 +141,6 @@ def wrong_packages(run: str, out: str) -> list[str]:
 
 
 def round_trips(folder: str, texts: str) -> list[dict[str, Any]]:
-    """Ids, and the text they decode to, by the tokenizer of a folder for Hugging Face."""
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    lines = json.loads(Path(texts).read_text(encoding="utf-8"))
-    rows = tokenizer(lines)["input_ids"]
-    # As the model puts them out: begun, and padded.
-    decoded = tokenizer.batch_decode([[1, *ids, 0] for ids in rows], skip_special_tokens=True)
-    return [{"ids": ids, "text": text} for ids, text in zip(rows, decoded, strict=True)]
-
-
-def both_sides(folder: str, texts: str) -> list[dict[str, Any]]:
     """Ids of texts as source and as target, and the text that the latter decode to."""
     from transformers import AutoTokenizer
 
@@ -182,7 +170,5 @@ def quantized(run: str, folder: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    jobs = {
-        job.__name__: job for job in (refusals, wrong_packages, round_trips, both_sides, quantized)
-    }
+    jobs = {job.__name__: job for job in (refusals, wrong_packages, round_trips, quantized)}
     print(json.dumps(jobs[sys.argv[1]](*sys.argv[2:])))
