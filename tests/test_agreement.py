@@ -4,8 +4,6 @@ They run in a process of their own: CTranslate2 changes how its process computes
 results with it, in the last digits.
 """
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 

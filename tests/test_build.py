@@ -1,7 +1,5 @@
 """What `pip install` builds: a wheel with the engine, or without it where no compiler is."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

@@ -13,7 +13,6 @@ import yaml
 from support.served import Served
 
 from mtkit.cli.serve import serve
-from mtkit.run_folder import Run
 
 ROOT = Path(__file__).parents[1]
 
@@ -49,7 +48,7 @@ def project() -> dict[str, Any]:
     return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
-def test_what_is_copied_exists_and_is_not_ignored() -> None:
+def test_what_is_copied_exists_and_is_not_ignored():
     copies = [given.split() for given in arguments("COPY") if not given.startswith("--from")]
     names = {name for *copied, _ in copies for name in copied}
     assert all((ROOT / name).exists() for name in names)
@@ -60,7 +59,7 @@ def test_what_is_copied_exists_and_is_not_ignored() -> None:
     assert {line.removeprefix("!") for line in lines if line.startswith("!")} == names
 
 
-def test_the_versions_are_those_that_are_tested() -> None:
+def test_the_versions_are_those_that_are_tested():
     constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8")
     (tested,) = re.findall(r"^torch==(\S+)$", constraints, re.M)
     commands = "\n".join(arguments("RUN"))
@@ -73,7 +72,7 @@ def test_the_versions_are_those_that_are_tested() -> None:
     assert set(re.findall(r"lib/python([\d.]+)", commands)) == {version}
 
 
-def test_the_commands_serve_the_runs_that_are_mounted_at_the_port_that_is_published() -> None:
+def test_the_commands_serve_the_runs_that_are_mounted_at_the_port_that_is_published():
     (port,), (folder,) = arguments("EXPOSE"), arguments("VOLUME")
     (program,), default = (json.loads(*arguments(name)) for name in ("ENTRYPOINT", "CMD"))
     assert program in project()["scripts"]
@@ -92,7 +91,7 @@ def test_the_commands_serve_the_runs_that_are_mounted_at_the_port_that_is_publis
     assert f"'127.0.0.1', {port}," in health_check()[-1]
 
 
-def test_the_server_is_run_by_an_ordinary_user() -> None:
+def test_the_server_is_run_by_an_ordinary_user():
     (user,) = arguments("USER")
     (added,) = (command for command in arguments("RUN") if command.startswith("useradd"))
     assert added.split()[-1] == user
@@ -100,7 +99,7 @@ def test_the_server_is_run_by_an_ordinary_user() -> None:
     assert names.index("USER") < names.index("ENTRYPOINT")
 
 
-def test_the_health_check_fails_without_a_server(tiny_run: Run) -> None:
+def test_the_health_check_fails_without_a_server(tiny_run):
     program, *rest = health_check()
     assert program == "python"
     with Served([tiny_run]) as served:

@@ -1,7 +1,5 @@
 """What the documentation says is true: commands exist, examples run as printed."""
 
-from __future__ import annotations
-
 import ast
 import gzip
 import importlib.util
@@ -18,7 +16,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import TinyText, number_pairs, random_ending_run
+from conftest import number_pairs, random_ending_run
 from support.forked import PIPE, Forked, run_mtkit
 from support.served import Served
 
@@ -354,14 +352,7 @@ def run_statement(statement: str, folder: Path) -> None:
 
 
 @pytest.fixture
-def desk(
-    tmp_path: Path,
-    tiny_text: TinyText,
-    tiny_data: PreparedData,
-    fitted: Run,
-    also_untrained: Run,
-    tree_files: dict[str, Path],
-) -> Path:
+def desk(tmp_path, tiny_text, tiny_data, fitted, also_untrained, tree_files) -> Path:
     """A folder with the files, the data and the runs that a page may name."""
     folder = tmp_path / "desk"
     (folder / "examples").mkdir(parents=True)
@@ -499,7 +490,7 @@ SMALL_SET = " ".join(setting for setting in SMALL if setting[:15] != "train.max_
 
 
 @pytest.fixture
-def small_multi30k(tiny_text: TinyText, tmp_path: Path) -> Path:
+def small_multi30k(tiny_text, tmp_path) -> Path:
     """A folder with the names of the files of Multi30k, and other text in them."""
     folder = tmp_path / "text"
     folder.mkdir()

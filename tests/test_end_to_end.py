@@ -1,7 +1,5 @@
 """From text to a score: the four commands, on a task that a tiny model learns and as printed."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -11,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from conftest import GREEK, number_pairs, write_pairs
-from support.command_line import Place
 from support.hub import Hub, client_environment, synthetic_splits, wmt14_repository
 
 from mtkit.prepare import prepare_files
@@ -20,7 +17,7 @@ Program = Callable[..., str]
 
 
 @pytest.fixture
-def mtkit(place: Place) -> Program:
+def mtkit(place) -> Program:
     """The program in an empty folder; returns its standard output."""
 
     def run(*arguments: str) -> str:
@@ -53,7 +50,7 @@ decode:
 
 
 @pytest.mark.slow
-def test_two_scripts_with_a_vocabulary_each_are_learned_over_a_stop(mtkit: Program, place: Place):
+def test_two_scripts_with_a_vocabulary_each_are_learned_over_a_stop(mtkit, place):
     # The same words in the same order, but no letter in common.
     def numbers(count: int, seed: int) -> list[tuple[str, str]]:
         found = number_pairs(count, seed=seed, words=GREEK)
@@ -121,7 +118,7 @@ decode:
 
 
 @pytest.mark.slow
-def test_the_four_commands_work_as_printed_with_wmt14_from_the_hub(tmp_path: Path):
+def test_the_four_commands_work_as_printed_with_wmt14_from_the_hub(tmp_path):
     splits = synthetic_splits(lexicon=30_000, train=20_000, validation=8, test=12)
     german, english = zip(*splits["test"], strict=True)
     (tmp_path / "input.txt").write_text("".join(f"{line}\n" for line in english[:3]))

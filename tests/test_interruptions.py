@@ -1,7 +1,5 @@
 """Preparing that is killed, stopped, short of space or not alone: all or nothing, and one line."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

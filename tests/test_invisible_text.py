@@ -1,7 +1,5 @@
 """A text with invisible characters is to every command what it is without them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Whatever is changed in a run folder or prepared data: one line, or no other result."""
 
-from __future__ import annotations
-
 import pytest
 from support.mutations import (
     CHECKPOINTS_OF_RUN,

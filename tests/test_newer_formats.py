@@ -11,14 +11,12 @@ from support.command_line import Place
 
 from mtkit import __version__
 from mtkit.align import AlignmentHead, AlignmentSettings
-from mtkit.data import PreparedData
-from mtkit.run_folder import Run
 
 TOKENIZERS = ("--train", "a.en", "a.de", "--valid", "a.en", "a.de", "--tokenizer-from")
 
 
 @pytest.fixture
-def folders(place: Place, tiny_data: PreparedData, tiny_run: Run) -> Place:
+def folders(place, tiny_data, tiny_run) -> Place:
     """A working directory with data/tiny and runs/tiny."""
     shutil.copytree(tiny_data.path, place.folder / "data" / "tiny")
     shutil.copytree(tiny_run.path, place.folder / "runs" / "tiny")

@@ -1,7 +1,5 @@
 """The programs that show what the paper says, beside those of Table 3."""
 
-from __future__ import annotations
-
 import math
 import runpy
 import sys
@@ -28,9 +26,7 @@ SMALL += "model.n_heads=2 train.max_steps=2 train.decay_steps=0 train.batch_toke
 
 
 @pytest.fixture
-def table(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., Table]:
+def table(monkeypatch, capsys) -> Callable[..., Table]:
     """The rows of the table that a script prints, without its heading."""
 
     def printed(script: str, *arguments: object) -> Table:

@@ -1,7 +1,5 @@
 """The faults that `benchmarks/quality.py` plants, and how it counts."""
 
-from __future__ import annotations
-
 from types import ModuleType
 
 import pytest

@@ -7,11 +7,10 @@ import socket
 from pathlib import Path
 
 import pytest
-from conftest import TinyText, changed, reseal
+from conftest import changed, reseal
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import shareable_name
-from mtkit.config import Config
 from mtkit.convert.export_run import export
 from mtkit.data import PreparedData
 from mtkit.prepare import prepare_files
@@ -35,9 +34,7 @@ def named(folder: Path, *, words: tuple[str, ...]) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def project(
-    tiny_text: TinyText, tiny_config: Config, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def project(tiny_text, tiny_config, tmp_path_factory) -> Path:
     """Two prepared folders, a run and its fine-tuning, all made with absolute paths."""
     place = tmp_path_factory.mktemp("telling-user") / "telling-project"
     shutil.copytree(tiny_text.folder, place / "texts")

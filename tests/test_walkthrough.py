@@ -1,7 +1,5 @@
 """What the walk through the model shows is what its code prints."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

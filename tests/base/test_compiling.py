@@ -5,7 +5,6 @@ import logging
 import shutil
 import sysconfig
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from mtkit.base.errors import MtkitError
 
 
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[dict[str, Any]]:
+def machine(monkeypatch, tmp_path) -> Iterator[dict[str, Any]]:
     """A machine with a GPU, Triton, a C compiler and headers; a test may take something away."""
     has: dict[str, Any] = {"triton": True, "programs": {"gcc", "g++"}, "error": None}
     has["headers"] = "."
@@ -80,7 +79,7 @@ def test_a_gpu_does_not_compile_without_what_it_needs_and_the_log_says_why_in_on
     assert not is_compiled(False, "cuda")
 
 
-def test_compiling_for_a_cpu_without_a_compiler_is_refused_in_one_line(machine: dict[str, Any]):
+def test_compiling_for_a_cpu_without_a_compiler_is_refused_in_one_line(machine):
     machine["programs"] = {"gcc"}
     with pytest.raises(MtkitError, match=r"^train\.compile: there is no C\+\+ compiler \(g\+\+\);"):
         is_compiled(True, "cpu")

@@ -11,7 +11,6 @@ from support.command_line import Place
 import mtkit.translate.reading
 from mtkit.align.aligner import Aligner
 from mtkit.align.links import METHODS
-from mtkit.data import PreparedData
 from mtkit.run_folder import Run
 from mtkit.translate import Translator
 
@@ -20,13 +19,13 @@ TGT = "eins zwei drei\nzwei\n\nvier\u00a0fünf sechs\n"
 
 
 @pytest.fixture
-def pairs(trained: Place) -> Place:
+def pairs(trained) -> Place:
     trained.write("src.txt", SRC)
     trained.write("tgt.txt", TGT)
     return trained
 
 
-def test_align_prints_the_links_of_each_pair(pairs: Place, speaking_run: Run):
+def test_align_prints_the_links_of_each_pair(pairs, speaking_run):
     outcome = pairs.mtkit("-q", "align", "src.txt", "tgt.txt")
     assert (outcome.status, outcome.err) == (0, "")
     with Translator.load(speaking_run, device="cpu") as loaded:
@@ -66,13 +65,13 @@ def test_align_writes_a_file_when_it_is_complete_and_resumes(pairs, monkeypatch)
     assert [path.name for path in pairs.folder.glob("*links.txt*")] == ["links.txt"]
 
 
-def test_align_reads_one_side_from_standard_input(pairs: Place):
+def test_align_reads_one_side_from_standard_input(pairs):
     printed = pairs.mtkit("-q", "align", "src.txt", "tgt.txt").out
     assert pairs.mtkit("-q", "align", "-", "tgt.txt", stdin=SRC.encode()).out == printed
     assert "once" in pairs.refused("align", "-", "-")
 
 
-def test_align_prints_the_pairs_before_a_line_that_is_missing(pairs: Place):
+def test_align_prints_the_pairs_before_a_line_that_is_missing(pairs):
     pairs.write("short.txt", TGT.split("\n")[0] + "\n")
     printed = pairs.mtkit("-q", "align", "src.txt", "tgt.txt").out
     outcome = pairs.mtkit("-q", "align", "src.txt", "short.txt")
@@ -84,9 +83,7 @@ def test_align_prints_the_pairs_before_a_line_that_is_missing(pairs: Place):
 
 
 @pytest.fixture(scope="session")
-def reversed_run(
-    tiny_run: Run, tiny_data: PreparedData, tmp_path_factory: pytest.TempPathFactory
-) -> Run:
+def reversed_run(tiny_run, tiny_data, tmp_path_factory) -> Run:
     """A run with random weights, for the reverse direction of the tiny run."""
     place = tmp_path_factory.mktemp("reversed") / "reversed"
     random_run(place, tiny_data, 1, config=tiny_run.config)
@@ -162,11 +159,11 @@ def test_a_long_line_is_aligned_up_to_the_limit_with_its_number_in_the_warning(
         (["--reverse", "runs/tiny"], "which is not the reverse of runs/tiny"),
     ],
 )
-def test_align_refuses_what_it_cannot_do(pairs: Place, options: list[str], message: str):
+def test_align_refuses_what_it_cannot_do(pairs, options, message):
     assert message in pairs.refused("align", "src.txt", "tgt.txt", *options)
 
 
-def test_translate_prints_alignments_with_its_translations(place: Place, ending_run: Run):
+def test_translate_prints_alignments_with_its_translations(place, ending_run):
     def printed(command: str, *options: str, stdin: bytes = b"") -> list[str]:
         run = ["--run", str(ending_run.path), "--device", "cpu"]
         return place.mtkit("-q", command, *options, *run, stdin=stdin).out.split("\n")[:-1]
@@ -188,7 +185,7 @@ def test_translate_prints_alignments_with_its_translations(place: Place, ending_
     assert " ".join(f"{i}-{j}" for i, j, _ in found["links"]) == links[0]
 
 
-def test_alignments_are_scored_against_one_gold_alignment_for_each_line(place: Place):
+def test_alignments_are_scored_against_one_gold_alignment_for_each_line(place):
     place.write("links.txt", "0-0\n")
     place.write("gold.txt", "0-0 1p1\n")
     place.write("short.txt", "")
@@ -199,7 +196,7 @@ def test_alignments_are_scored_against_one_gold_alignment_for_each_line(place: P
     assert "short.txt has 0 lines" in place.refused(*score, "short.txt")
 
 
-def test_links_may_be_numbered_target_first(place: Place):
+def test_links_may_be_numbered_target_first(place):
     place.write("links.txt", "0-1 2-0\n")
     place.write("gold.txt", "1-0 0-2\n")
     score = ("-q", "score-alignments", "links.txt", "--reference", "gold.txt")
@@ -241,7 +238,7 @@ def test_a_text_that_probably_counts_words_from_1_is_named_in_one_line(place, li
         ("0-0 1-1 0-2\n", "1-1 2p2 3-3\n", "AER 40.0 precision 66.7 recall 50.0\n"),
     ],
 )
-def test_gold_alignments_can_count_words_from_1(place: Place, links: str, gold: str, scores: str):
+def test_gold_alignments_can_count_words_from_1(place, links, gold, scores):
     place.write("links.txt", links)
     place.write("gold.txt", gold)
     score = ("score-alignments", "links.txt", "--reference", "gold.txt", "--one-based")
@@ -251,7 +248,7 @@ def test_gold_alignments_can_count_words_from_1(place: Place, links: str, gold: 
     assert "gold.txt, line 1: '0-0' has an index 0" in place.refused(*score)
 
 
-def test_gold_alignments_without_sure_links_are_refused(place: Place):
+def test_gold_alignments_without_sure_links_are_refused(place):
     place.write("links.txt", "0-0\n")
     for gold in ("0p0\n", "\n"):
         place.write("gold.txt", gold)

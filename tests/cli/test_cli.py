@@ -11,7 +11,6 @@ import string
 import sys
 import textwrap
 from importlib import metadata
-from pathlib import Path
 from unittest.mock import MagicMock, Mock
 
 import click
@@ -39,7 +38,7 @@ COMMANDS = [
 # Help
 
 
-def test_the_commands_are_those_that_are_promised(place: Place):
+def test_the_commands_are_those_that_are_promised(place):
     assert sorted(commands.commands) == sorted(COMMANDS)
     out = place.mtkit("--help").out
     for command in COMMANDS:
@@ -221,7 +220,7 @@ def test_the_examples_of_the_help_run_as_printed(
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_option_is_in_a_group_of_the_help(command: str, place: Place):
+def test_every_option_is_in_a_group_of_the_help(command, place):
     pages = re.split(r"^(?=\w.*:)", place.mtkit(command, "--help").out, flags=re.MULTILINE)
     _, _, *groups = pages
     shown = [option for group in groups for option in re.findall(r"^  .*?(--[\w-]+)", group, re.M)]
@@ -256,7 +255,7 @@ def test_a_shell_completes_commands_options_and_values(typed, offered, place, mo
     assert [line.split(",")[1] for line in outcome.out.splitlines()] == offered
 
 
-def test_the_version_is_that_of_the_installed_package(place: Place):
+def test_the_version_is_that_of_the_installed_package(place):
     outcome = place.mtkit("--version")
     assert (outcome.status, outcome.out, outcome.err) == (0, f"mtkit {__version__}\n", "")
     assert metadata.version("mtkit") == __version__
@@ -301,7 +300,7 @@ def test_the_version_is_that_of_the_installed_package(place: Place):
         (["import", "", "out"], "SOURCE: is empty"),
     ],
 )
-def test_wrong_usage_is_one_line_with_status_2(arguments: list[str], word: str, place: Place):
+def test_wrong_usage_is_one_line_with_status_2(arguments, word, place):
     outcome = place.mtkit(*arguments)
     assert outcome.status == 2
     assert word in outcome.error
@@ -311,28 +310,28 @@ def test_wrong_usage_is_one_line_with_status_2(arguments: list[str], word: str, 
 @pytest.mark.parametrize(
     "command", ["inspect one --output page.html", "align one.en one.de", "train --config demo"]
 )
-def test_a_command_for_one_run_refuses_two(command: str, place: Place):
+def test_a_command_for_one_run_refuses_two(command, place):
     outcome = place.mtkit(*command.split(), "--run", "runs/does-not-exist", "--run", "runs/mix")
     assert outcome.status == 2
     assert "--run: give one run, not 2" in outcome.error
     assert place.files() == {}
 
 
-def test_the_same_run_may_be_given_twice(place: Place):
+def test_the_same_run_may_be_given_twice(place):
     # As by the processes that start workers, and by scripts that add to a command.
     outcome = place.mtkit("inspect", "A man.", "--json", "--run", "runs/mix", "--run", "runs/mix/")
     assert outcome.status == 1
     assert "runs/mix: there is no such run folder" in outcome.error
 
 
-def test_no_command_at_all_shows_the_help(place: Place):
+def test_no_command_at_all_shows_the_help(place):
     outcome = place.mtkit()
     assert outcome == place.mtkit("--help")
     assert outcome.status == 0
     assert len(outcome.out.splitlines()) > 20
 
 
-def test_the_catalogue_is_listed_on_standard_output(place: Place):
+def test_the_catalogue_is_listed_on_standard_output(place):
     outcome = place.mtkit("prepare", "--list")
     assert (outcome.status, outcome.err) == (0, "")
     rows = {line.split()[0]: line for line in outcome.out.splitlines()[1:]}
@@ -366,7 +365,7 @@ def test_settings_are_listed_with_their_defaults_and_descriptions(command, prefi
     assert place.files() == {}
 
 
-def test_the_presets_are_listed_with_a_line_about_each(place: Place):
+def test_the_presets_are_listed_with_a_line_about_each(place):
     outcome = place.mtkit("train", "--list")
     assert (outcome.status, outcome.err) == (0, "")
     heading, *rows = outcome.out.splitlines()
@@ -382,7 +381,7 @@ def test_the_presets_are_listed_with_a_line_about_each(place: Place):
 # The program as a process
 
 
-def test_the_program_is_installed_and_a_mistake_ends_with_status_1(tmp_path: Path):
+def test_the_program_is_installed_and_a_mistake_ends_with_status_1(tmp_path):
     done = python("-m", "mtkit", "train", "--config", "bigg", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     assert Outcome(done.returncode, done.stdout, done.stderr).error
@@ -416,7 +415,7 @@ def settings_of_threads(names: tuple[str, ...], given: dict[str, str]) -> list[s
     ("given", "found"),
     [({}, "1"), ({"OPENBLAS_NUM_THREADS": "2"}, "2"), ({"OMP_NUM_THREADS": "2"}, "None")],
 )
-def test_numpy_gets_one_thread_unless_the_user_sets_a_number(given: dict[str, str], found: str):
+def test_numpy_gets_one_thread_unless_the_user_sets_a_number(given, found):
     assert settings_of_threads(THREADS, given)[0] == found
 
 
@@ -438,14 +437,14 @@ def test_waiting_threads_sleep_after_a_moment_unless_the_user_sets_how_they_wait
         ("größe 日本", "größe 日本"),
     ],
 )
-def test_an_error_is_one_line_for_any_file_name(name: str, shown: str, place: Place):
+def test_an_error_is_one_line_for_any_file_name(name, shown, place):
     assert place.refused("score", name, "--reference", "x") == (
         f"mtkit: error: {shown}: No such file or directory"
     )
     assert f"{shown}: " in place.refused("train", "--config", name)
 
 
-def test_a_name_that_is_too_long_is_refused_in_one_line(place: Place):
+def test_a_name_that_is_too_long_is_refused_in_one_line(place):
     for arguments in (
         ["train", "--config", "x" * 5000],
         ["train", "--config=demo", "--data", "x" * 5000],
@@ -458,7 +457,7 @@ def test_a_name_that_is_too_long_is_refused_in_one_line(place: Place):
 
 
 @pytest.mark.parametrize("words", [["in.txt", "a b.txt"], ["."], ["good", "morning"]])
-def test_text_or_several_files_as_arguments_get_advice(words: list[str], place: Place):
+def test_text_or_several_files_as_arguments_get_advice(words, place):
     for name in ("in.txt", "a b.txt"):
         place.write(name, "one two\n")
     error = place.refused("translate", *words)
@@ -466,7 +465,7 @@ def test_text_or_several_files_as_arguments_get_advice(words: list[str], place: 
 
 
 @pytest.mark.parametrize("name", ["missing.docx", "missing.txt", "a/missing.md.gz"])
-def test_a_missing_file_is_refused_the_same_in_both_ways(name: str, trained: Place):
+def test_a_missing_file_is_refused_the_same_in_both_ways(name, trained):
     outcomes = [
         trained.mtkit("translate", *given, "--output", f"out-{name.replace('/', '-')}")
         for given in ([name], ["--input", name])
@@ -510,7 +509,7 @@ for number, error in enumerate([
 """
 
 
-def test_the_exit_status_tells_a_fault_of_mtkit_from_an_error_that_a_user_can_fix(tmp_path: Path):
+def test_the_exit_status_tells_a_fault_of_mtkit_from_an_error_that_a_user_can_fix(tmp_path):
     done = python("-c", ENDS, cwd=tmp_path, **PATHS)
     statuses = {
         name: int(status) for name, status in (line.split() for line in done.stdout.splitlines())
@@ -533,7 +532,7 @@ program()
 
 
 @pytest.mark.parametrize("module", ["click", "pydantic", "mtkit.cli.console"])
-def test_an_incomplete_installation_is_a_fault_too(module: str, tmp_path: Path):
+def test_an_incomplete_installation_is_a_fault_too(module, tmp_path):
     arguments = [WITHOUT_A_MODULE, module, "prepare", "demo-en-de"]
     done = python("-c", *arguments, cwd=tmp_path, **PATHS)
     assert done.returncode == 70
@@ -558,7 +557,7 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
-def test_an_interrupt_waits_until_a_module_is_imported(number: str, tmp_path: Path):
+def test_an_interrupt_waits_until_a_module_is_imported(number, tmp_path):
     done = python("-c", IMPORTS_WHILE_INTERRUPTED, number, cwd=tmp_path, **PATHS)
     assert (done.stdout, done.stderr) == ("imported True\ninterrupted\n", "")
 
@@ -579,13 +578,13 @@ program()
 
 
 @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
-def test_a_signal_ends_a_command_with_one_line(number: str, tmp_path: Path):
+def test_a_signal_ends_a_command_with_one_line(number, tmp_path):
     done = python("-c", STOPPED, number, cwd=tmp_path, **PATHS)
     # Click ends the line that a terminal has begun with ^C.
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "\nmtkit: interrupted\n")
 
 
-def test_sigterm_ends_a_worker_at_once(tmp_path: Path):
+def test_sigterm_ends_a_worker_at_once(tmp_path):
     # The launcher ends with it the workers that wait for one that has failed.
     worker = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost"}
     done = python("-c", STOPPED, "SIGTERM", cwd=tmp_path, **PATHS, **worker)
@@ -613,7 +612,7 @@ program()
 
 
 @pytest.mark.parametrize("argument", ["--help", "translate"])
-def test_windows_is_refused_in_one_line(argument: str, tmp_path: Path):
+def test_windows_is_refused_in_one_line(argument, tmp_path):
     done = python("-c", ON_WINDOWS, argument, cwd=tmp_path, **PATHS)
     (line,) = done.stderr.splitlines()
     assert line.startswith("mtkit: error: Windows is not supported; ")

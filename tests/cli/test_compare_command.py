@@ -11,7 +11,6 @@ from support.command_line import Place
 
 from mtkit.base.html import printable
 from mtkit.base.language_id import MIN_LINES
-from mtkit.run_folder import Run
 from mtkit.translate import Translator
 
 REFERENCE = "ein Mann sitzt auf der Bank\nzwei Hunde rennen\nam 15. Mai 2020\n"
@@ -24,7 +23,7 @@ QUICK = ["--metric", "chrf"]
 
 
 @pytest.fixture
-def files(place: Place) -> Place:
+def files(place) -> Place:
     for name, text in {
         "test.en": SOURCE,
         "test.de": REFERENCE,
@@ -42,7 +41,7 @@ def page_of(place: Place, name: str = "page.html") -> tuple[Page, Any]:
     return page, json.loads(element["text"])
 
 
-def test_files_are_compared_and_checked(files: Place):
+def test_files_are_compared_and_checked(files):
     outcome = files.mtkit("compare", "first.de", "second.de", *FILES, *OUTPUT)
     assert (outcome.status, outcome.out) == (0, "")
     assert outcome.err.endswith("mtkit: wrote page.html\n")
@@ -58,7 +57,7 @@ def test_files_are_compared_and_checked(files: Place):
     assert not list(files.folder.glob(".page*"))
 
 
-def test_without_a_source_files_are_compared_and_not_checked(files: Place):
+def test_without_a_source_files_are_compared_and_not_checked(files):
     command = ("-q", "compare", "second.de", "--reference", "test.de", *OUTPUT)
     assert files.mtkit(*command).status == 0
     page, data = page_of(files)
@@ -69,7 +68,7 @@ def test_without_a_source_files_are_compared_and_not_checked(files: Place):
     assert note in files.mtkit(*command[1:]).err
 
 
-def test_the_languages_of_files_are_identified(files: Place):
+def test_the_languages_of_files_are_identified(files):
     english = "the weather is nice today and we go for a long walk\n"
     german = "das Wetter ist heute schön und wir machen einen langen Spaziergang\n"
     files.write("test.en", english * MIN_LINES)
@@ -81,7 +80,7 @@ def test_the_languages_of_files_are_identified(files: Place):
     assert page_of(files)[1]["languages"] == {"src": "", "tgt": "de"}
 
 
-def test_outside_scores_are_in_the_page(files: Place):
+def test_outside_scores_are_in_the_page(files):
     files.write("comet.txt", "0.5\n0.7\n0.9\n")
     outside = ["--segment-scores", "COMET=comet.txt"]
     files.mtkit("-q", "compare", "first.de", *FILES, *outside, *OUTPUT)
@@ -90,7 +89,7 @@ def test_outside_scores_are_in_the_page(files: Place):
     assert "0.7000" in page.texts("td")
 
 
-def test_several_references_are_compared_with(files: Place):
+def test_several_references_are_compared_with(files):
     files.write("other.de", "ein Mann sitzt\nzwei Hunde rennen\nam 18. Mai 2020\n")
     outcome = files.mtkit("-q", "compare", "second.de", *FILES, "--reference", "other.de", *OUTPUT)
     assert outcome.status == 0, outcome.err
@@ -103,12 +102,12 @@ def test_several_references_are_compared_with(files: Place):
     assert "short.de has 1 line and test.de has 3" in error
 
 
-def test_the_page_can_go_to_standard_output(files: Place):
+def test_the_page_can_go_to_standard_output(files):
     command = ("-q", "compare", "-", "--reference", "test.de", "--output", "-")
     assert well_formed(files.mtkit(*command, stdin=FIRST.encode()).out).texts("h1") == ["-"]
 
 
-def test_files_of_the_same_name_are_told_apart(files: Place):
+def test_files_of_the_same_name_are_told_apart(files):
     for folder in ("old", "new"):
         files.write(f"{folder}/out.de", FIRST)
     files.mtkit("-q", "compare", "old/out.de", "new/out.de", *FILES, *QUICK, *OUTPUT)
@@ -138,7 +137,7 @@ def test_runs_and_a_file_are_compared_on_the_test_set(
     assert "test set of the data" in page.texts("dd")
 
 
-def test_a_run_translates_the_source_of_a_reference(trained: Place):
+def test_a_run_translates_the_source_of_a_reference(trained):
     trained.write("test.en", "one two\nnine\n")
     trained.write("test.de", "eins zwei\nneun\n")
     outcome = trained.mtkit("-q", "compare", "runs/tiny", *FILES, *QUICK, *OUTPUT)
@@ -153,7 +152,7 @@ def test_a_run_translates_the_source_of_a_reference(trained: Place):
     assert data["languages"] == {"src": "en", "tgt": "de"}
 
 
-def test_a_run_is_checked_with_what_its_decoder_knows(trained: Place):
+def test_a_run_is_checked_with_what_its_decoder_knows(trained):
     config = trained.folder / "runs/tiny/config.yaml"
     config.write_text(config.read_text().replace("max_length: null", "max_length: 1"))
     trained.write("test.en", "one two\n")
@@ -188,7 +187,7 @@ def test_a_run_is_checked_with_what_its_decoder_knows(trained: Place):
     ],
     ids=str,
 )
-def test_compare_refuses_what_it_cannot_do(files: Place, command: list[str], message: str):
+def test_compare_refuses_what_it_cannot_do(files, command, message):
     files.write("short.de", "1\n")
     files.write("empty", "")
     assert message in files.refused("compare", *command)
@@ -220,7 +219,7 @@ def test_a_run_is_refused_where_it_cannot_be_compared(trained, command, message)
         ("export", "export: is an export for other software, not a run folder"),
     ],
 )
-def test_another_folder_than_a_run_is_named(trained: Place, path: str, message: str):
+def test_another_folder_than_a_run_is_named(trained, path, message):
     (trained.folder / "hollow").mkdir()
     trained.write("export/export.json", "{}")
     for command in (["compare", path, *OUTPUT], ["translate", "--run", path]):
@@ -236,17 +235,17 @@ def test_another_folder_than_a_run_is_named(trained: Place, path: str, message: 
         ("nowhere", "nowhere: there is no such prepared folder; mtkit prepare makes one"),
     ],
 )
-def test_another_folder_than_data_is_named(trained: Place, path: str, message: str):
+def test_another_folder_than_data_is_named(trained, path, message):
     trained.write("test.en", "one\n")
     assert message in trained.refused("score", "--data", path)
 
 
-def test_a_parser_is_refused(place: Place, parser: Run):
+def test_a_parser_is_refused(place, parser):
     error = place.refused("compare", parser.path, "--output", "page.html")
     assert "is a parser, and mtkit compare is for translations" in error
 
 
-def test_a_run_without_its_data_is_refused_with_advice(trained: Place):
+def test_a_run_without_its_data_is_refused_with_advice(trained):
     shutil.rmtree(trained.folder / "data")
     for path in Path(trained.folder / "runs").iterdir():
         error = trained.refused("compare", path, *OUTPUT)

@@ -4,12 +4,11 @@ import json
 
 import pytest
 from support.browsed import well_formed
-from support.command_line import Place
 
 TEXT = "one two three"
 
 
-def test_inspect_writes_a_page(trained: Place):
+def test_inspect_writes_a_page(trained):
     outcome = trained.mtkit("inspect", TEXT, "--target", "eins zwei", "--output", "page.html")
     assert (outcome.status, outcome.out) == (0, "")
     assert outcome.err.endswith("mtkit: wrote page.html\n")
@@ -18,7 +17,7 @@ def test_inspect_writes_a_page(trained: Place):
     assert not list(trained.folder.glob(".page*"))
 
 
-def test_several_sentences_make_a_folder_with_an_index(trained: Place):
+def test_several_sentences_make_a_folder_with_an_index(trained):
     trained.write("test.en", "one two\nnine\n")
     trained.write("test.de", "eins zwei\nneun\n")
     command = ("inspect", "--input", "test.en", "--target-file", "test.de", "--output", "pages")
@@ -32,14 +31,14 @@ def test_several_sentences_make_a_folder_with_an_index(trained: Place):
     assert trained.mtkit(*command, "--force").status == 0
 
 
-def test_a_link_stays_a_link(trained: Place):
+def test_a_link_stays_a_link(trained):
     (trained.folder / "page.html").symlink_to("real.html")
     assert trained.mtkit("inspect", TEXT, "--output", "page.html").status == 0
     assert (trained.folder / "page.html").is_symlink()
     assert (trained.folder / "real.html").is_file()
 
 
-def test_json_has_a_line_for_each_sentence(trained: Place):
+def test_json_has_a_line_for_each_sentence(trained):
     outcome = trained.mtkit("-q", "inspect", TEXT, "nine", "--json")
     assert (outcome.status, outcome.err) == (0, "")
     first, second = map(json.loads, outcome.out.splitlines())
@@ -70,7 +69,7 @@ def test_json_has_a_line_for_each_sentence(trained: Place):
     ],
     ids=str,
 )
-def test_inspect_refuses_what_it_cannot_do(trained: Place, command: list[str], message: str):
+def test_inspect_refuses_what_it_cannot_do(trained, command, message):
     trained.write("test.en", "one two\n\n")
     trained.write("two.en", "one\ntwo\n")
     trained.write("empty", "")
@@ -79,7 +78,7 @@ def test_inspect_refuses_what_it_cannot_do(trained: Place, command: list[str], m
     assert sorted(path.name for path in trained.folder.iterdir()) == before
 
 
-def test_a_file_with_too_many_sentences_is_refused(trained: Place, monkeypatch: pytest.MonkeyPatch):
+def test_a_file_with_too_many_sentences_is_refused(trained, monkeypatch):
     monkeypatch.setattr("mtkit.cli.inspect.MAX_SENTENCES", 2)
     trained.write("test.en", "one\n" * 3)
     error = trained.refused("inspect", "--input", "test.en", "--output", "pages")

@@ -6,13 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import TinyText
-from support.command_line import Place, prepare_arguments
+from support.command_line import prepare_arguments
 
 from mtkit.data import PreparedData
 
 
-def test_prepare_writes_the_folder_and_prints_no_data(place: Place, tiny_text: TinyText):
+def test_prepare_writes_the_folder_and_prints_no_data(place, tiny_text):
     outcome = place.mtkit(*prepare_arguments(tiny_text))
     assert (outcome.status, outcome.out) == (0, "")
     assert len(PreparedData.open(place.folder / "data" / "tiny").pairs("train")) == 200
@@ -49,7 +48,7 @@ def test_a_page_about_the_data_is_written_also_where_nothing_else_is(place, tiny
     assert pages[0] == pages[1]
 
 
-def test_a_page_that_would_replace_an_input_is_refused(place: Place):
+def test_a_page_that_would_replace_an_input_is_refused(place):
     for name in ("t", "v", "w", "x"):
         for language in ("en", "de"):
             place.write(f"{name}.{language}", f"{name} {language}\n")
@@ -96,7 +95,7 @@ def test_a_page_or_table_that_cannot_be_written_is_refused_before_any_work(
     assert message in place.refused(*prepare_arguments(tiny_text, train=files), "--force", *options)
 
 
-def test_a_treebank_is_not_checked(place: Place):
+def test_a_treebank_is_not_checked(place):
     place.write("trees", "(S (X a))\n")
     place.write("parser.yaml", "{task: parsing, train: [trees], valid: trees}")
     error = place.refused("prepare", "parser.yaml", "--check", "x")
@@ -134,7 +133,7 @@ def test_options_that_do_not_fit_are_refused_in_one_line(more, status, words, pl
         assert word in outcome.error
 
 
-def test_the_counts_of_a_dry_run_come_after_samples_and_warnings(place: Place, tiny_text: TinyText):
+def test_the_counts_of_a_dry_run_come_after_samples_and_warnings(place, tiny_text):
     src = place.write("my.en", tiny_text.train[0].read_bytes() + b"\nBerlin\n")
     tgt = place.write("my.de", tiny_text.train[1].read_bytes() + b"null\nBerlin\n")
     program = [sys.executable, "-m", "mtkit", *prepare_arguments(tiny_text, train=(src, tgt))]
@@ -171,7 +170,7 @@ def test_without_cleaning_every_pair_is_kept_that_is_text_and_not_too_long(place
     assert manifest["counts"]["dropped"] == {"empty": 1}
 
 
-def test_the_kept_pairs_are_checked_as_the_command_check_does(place: Place, tiny_text: TinyText):
+def test_the_kept_pairs_are_checked_as_the_command_check_does(place, tiny_text):
     lines = [path.read_text("utf-8").splitlines() for path in tiny_text.train]
     # The second pair has a finding; the fourth one is dropped, so it has none.
     faults = {2: ("one {x}", "eins"), 4: ("four {x}", ""), 6: ("just 6 {x}", "nur 7 {x} %s")}

@@ -6,8 +6,6 @@ import pytest
 from conftest import copied_run
 from support.command_line import Place
 
-from mtkit.run_folder import Run
-
 # A folder of another program that has the files by which mtkit knows its own.
 FOREIGN = {
     "manifest.json": '{"name": "app"}',
@@ -19,7 +17,7 @@ FOREIGN = {
 
 
 @pytest.fixture
-def places(place: Place, tiny_run: Run) -> Place:
+def places(place, tiny_run) -> Place:
     copied_run(tiny_run, place.folder / "run")
     shutil.copytree(tiny_run.data_path, place.folder / "data")
     for name, changes in {"foreign": {}, "damaged": {"manifest.json": "{"}}.items():
@@ -45,11 +43,11 @@ PREPARE = "prepare x --train s.en s.de --valid s.en s.de --src-lang en --tgt-lan
         ("train --data data --config c.yaml --run {} --restart", "run"),
     ],
 )
-def test_a_folder_is_only_replaced_by_the_command_that_made_it(command, own, places: Place):
+def test_a_folder_is_only_replaced_by_the_command_that_made_it(command, own, places):
     for name in {"run", "data", "foreign", "damaged", "."} - {own}:
         assert places.refused(*command.format(name).split()).startswith(f"mtkit: error: {name}: ")
 
 
-def test_a_prepared_folder_is_no_model_that_can_be_imported(places: Place):
+def test_a_prepared_folder_is_no_model_that_can_be_imported(places):
     line = places.refused("import", "data", "out")
     assert line.endswith("data: is a prepared folder of mtkit, and needs no import")

@@ -9,20 +9,18 @@ import pytest
 from conftest import slow
 from support.command_line import Place
 
-from mtkit.run_folder import Run
-
 # Blank lines, a line that is cut, one that is copied, and no \n at the end.
 LINES = ["one two", "", "three " * 40, "nine\u2028two", "...", " ", "two", "one nine three"] * 2
 TEXT = "\n".join(LINES)
 
 
 @pytest.fixture(autouse=True)
-def _windows_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
+def _windows_are_short(monkeypatch) -> None:
     monkeypatch.setattr("mtkit.translate.reading.WINDOW_LINES", 3)
 
 
 @pytest.fixture
-def source(place: Place, untrained: Run) -> Iterator[list[str]]:
+def source(place, untrained) -> Iterator[list[str]]:
     """The command for a file, with a model whose output is another for every line."""
     place.write("in.txt", TEXT)
     return ["-q", "translate", "--run", str(untrained.path), "--device=cpu", "--input=in.txt"]
@@ -67,12 +65,12 @@ def test_the_joined_parts_of_an_alignment_are_the_whole(options, place, source):
 
 
 @pytest.mark.parametrize("text", ["", "one\n"])
-def test_parts_without_lines_are_empty(text: str, place: Place, source: list[str]):
+def test_parts_without_lines_are_empty(text, place, source):
     place.write("in.txt", text)
     assert joined(place, source, 3)[0] == place.mtkit(*source).out
 
 
-def test_every_part_has_a_file_of_its_own_that_can_be_compressed(place: Place, source: list[str]):
+def test_every_part_has_a_file_of_its_own_that_can_be_compressed(place, source):
     whole = place.mtkit(*source).out
     for i in (1, 2, 3):
         outcome = place.mtkit(*source[1:], f"--shard={i}/3", f"--output=out.{i}.gz")
@@ -81,7 +79,7 @@ def test_every_part_has_a_file_of_its_own_that_can_be_compressed(place: Place, s
     assert gzip.decompress(parts).decode() == whole
 
 
-def test_numbers_in_rows_and_warnings_are_those_of_the_whole_file(place: Place, source: list[str]):
+def test_numbers_in_rows_and_warnings_are_those_of_the_whole_file(place, source):
     place.write("in.txt", TEXT + "\n" + "one " * 3000)
     whole = place.mtkit(*source, "--nbest=2", "--max-length=5")
     rows, warnings = joined(place, [*source, "--nbest=2", "--max-length=5"], 3)
@@ -93,7 +91,7 @@ def test_numbers_in_rows_and_warnings_are_those_of_the_whole_file(place: Place, 
     assert "(line 17)" in warnings[-1]
 
 
-def test_forced_beginnings_are_those_of_the_lines(place: Place, source: list[str]):
+def test_forced_beginnings_are_those_of_the_lines(place, source):
     place.write("prefixes", "".join(f"{'eins zwei'[: i % 5]}\n" for i in range(len(LINES))))
     command = [*source, "--target-prefix", "prefixes"]
     assert joined(place, command, 3)[0] == place.mtkit(*command).out
@@ -102,13 +100,13 @@ def test_forced_beginnings_are_those_of_the_lines(place: Place, source: list[str
 
 
 @pytest.mark.parametrize("value", ["0/3", "4/3", "1", "-1/2", "1/2/3", ""])
-def test_a_part_that_is_none_is_refused(value: str, place: Place, source: list[str]):
+def test_a_part_that_is_none_is_refused(value, place, source):
     outcome = place.mtkit(*source, f"--shard={value}")
     assert "expected I/N with I from 1 to N, as in 2/8" in outcome.error
     assert outcome.status == 2
 
 
-def test_a_part_needs_a_file_of_lines(place: Place, source: list[str]):
+def test_a_part_needs_a_file_of_lines(place, source):
     for command in (source[:-1], [*source[:-1], "--input=-"], [*source[:-1], "--input=/dev/null"]):
         assert "--shard requires --input, and a file" in place.refused(*command, "--shard=1/2")
     error = place.refused(*source, "--shard=1/2", "--format=html")
@@ -118,7 +116,7 @@ def test_a_part_needs_a_file_of_lines(place: Place, source: list[str]):
     assert "nowhere" in place.refused(*source[:-1], "--input=nowhere", "--shard=1/2")
 
 
-def test_another_part_is_not_mixed_in(place: Place, source: list[str]):
+def test_another_part_is_not_mixed_in(place, source):
     parts = place.folder / ".out.parts"
 
     with pytest.MonkeyPatch.context() as patch:

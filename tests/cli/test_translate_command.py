@@ -33,12 +33,7 @@ RunTranslate = Callable[..., tuple[int, str, list[str]]]
 
 
 @pytest.fixture
-def run_translate(
-    untrained: Run,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> RunTranslate:
+def run_translate(untrained, tmp_path, monkeypatch, capfd) -> RunTranslate:
     """Translates lines; returns status, standard output and the lines of standard error."""
 
     def run(
@@ -286,7 +281,7 @@ def test_a_person_is_prompted_and_answered_until_ctrl_d_or_ctrl_c(key, status, u
     assert "rror" not in notes
 
 
-def test_no_prompt_is_in_the_data_of_a_pipe(untrained: Run):
+def test_no_prompt_is_in_the_data_of_a_pipe(untrained):
     (answer,) = Translator.load(untrained, device="cpu").translate(["one two"])
     with person(untrained, into_a_pipe=True) as somebody:
         data, notes = somebody.process.stdout, somebody.process.stderr
@@ -430,7 +425,7 @@ def test_an_interrupt_says_how_much_there_is(output, times, says, untrained, tmp
 # What must not be lost
 
 
-def test_the_input_is_never_replaced_by_the_output(run_translate: RunTranslate, tmp_path: Path):
+def test_the_input_is_never_replaced_by_the_output(run_translate, tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "in.txt")
     for name in ("in.txt", "link"):
         status, _, (line,) = run_translate("--output", tmp_path / name)
@@ -439,7 +434,7 @@ def test_the_input_is_never_replaced_by_the_output(run_translate: RunTranslate, 
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_standard_output_is_one_line_while_more_input_may_come(untrained: Run):
+def test_a_full_standard_output_is_one_line_while_more_input_may_come(untrained):
     command = ["-m", "mtkit", "-q", "translate", "--run", str(untrained.path), "--device", "cpu"]
     with open("/dev/full", "wb") as full:
         process = subprocess.Popen(

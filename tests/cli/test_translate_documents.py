@@ -13,7 +13,6 @@ from support.documents import names_of, run, trees, unit, word, xliff, zipped
 from mtkit.base.text import open_binary
 from mtkit.documents import STRUCTURED, open_document
 from mtkit.documents.subtitles import Subtitles
-from mtkit.run_folder import Run
 from mtkit.translate import Translator
 
 SRT = "".join(
@@ -46,14 +45,14 @@ FILES = {"in.srt": SRT, "in.po": PO, "in.md": MARKDOWN, "in.vtt": VTT}
 
 
 @pytest.fixture
-def documents(trained: Place) -> Place:
+def documents(trained) -> Place:
     for name, text in FILES.items():
         trained.write(name, text)
     return trained
 
 
 @pytest.fixture
-def checked(place: Place, fitted: Run) -> list[str]:
+def checked(place, fitted) -> list[str]:
     """A command that translates with a run that has its checks."""
     for name, text in FILES.items():
         place.write(name, text)
@@ -72,7 +71,7 @@ def kept_of(name: str, data: bytes) -> list[str]:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_document_comes_back_with_its_texts_translated(documents: Place, name: str):
+def test_a_document_comes_back_with_its_texts_translated(documents, name):
     outcome = documents.mtkit("translate", name, "--output", f"out.{name[3:]}")
     assert outcome.status == 0
     assert outcome.out == ""
@@ -93,7 +92,7 @@ def test_a_document_comes_back_with_its_texts_translated(documents: Place, name:
     assert (documents.folder / name).read_bytes() == written
 
 
-def test_the_text_is_that_of_the_lines(documents: Place):
+def test_the_text_is_that_of_the_lines(documents):
     texts = ["one two three.", "four.", "five six."]
     plain = documents.mtkit("-q", "translate", stdin="\n".join(texts).encode()).out.splitlines()
     rows = documents.mtkit("-q", "translate", "in.srt", "--json").out.splitlines()
@@ -106,18 +105,18 @@ def test_the_text_is_that_of_the_lines(documents: Place):
     assert (documents.folder / "out.srt").exists()
 
 
-def test_entries_with_a_translation_are_translated_if_asked_for(documents: Place):
+def test_entries_with_a_translation_are_translated_if_asked_for(documents):
     for options, count in (([], 1), (["--all"], 0)):
         assert documents.mtkit("-q", "translate", "in.po", *options).out.count("fünf") == count
 
 
-def test_a_segment_that_is_cut_is_named_by_its_place(documents: Place):
+def test_a_segment_that_is_cut_is_named_by_its_place(documents):
     documents.write("long.md", "one\n\none\n\n" + "two " * 2000 + "\n\none\n")
     outcome = documents.mtkit("translate", "long.md")
     assert re.findall("warning: (.*): cut from", outcome.err) == ["line 5"]
 
 
-def test_xliff_in_other_languages_is_said(documents: Place):
+def test_xliff_in_other_languages_is_said(documents):
     documents.write("in.xlf", xliff(unit("one")).decode().replace('"en"', '"fr"'))
     outcome = documents.mtkit("translate", "in.xlf", "--output", "out.xlf")
     assert outcome.status == 0
@@ -141,14 +140,14 @@ def test_a_file_without_anything_left_to_translate_names_the_option_for_all(docu
     assert "have a translation" not in outcome.err
 
 
-def test_a_table_is_read_as_lines_if_it_is_asked_for(documents: Place):
+def test_a_table_is_read_as_lines_if_it_is_asked_for(documents):
     documents.write("a.csv", "one,two\n")
     documents.write("a.de", "one,two\n")
     as_text = documents.mtkit("translate", "a.csv", "--format", "text").out
     assert as_text == documents.mtkit("translate", "a.de").out
 
 
-def test_a_document_without_text_comes_back(documents: Place):
+def test_a_document_without_text_comes_back(documents):
     documents.write("code.md", "```\none\n```\n")
     outcome = documents.mtkit("translate", "code.md", "--output", "out.md")
     assert (documents.folder / "out.md").read_bytes() == b"```\none\n```\n"
@@ -198,7 +197,7 @@ def test_a_document_without_text_comes_back(documents: Place):
         (["a.html", "--output", "b.txt"], "--output has the ending .txt, and the input is html"),
     ],
 )
-def test_what_cannot_be_done_is_one_line(documents: Place, arguments: list[str], message: str):
+def test_what_cannot_be_done_is_one_line(documents, arguments, message):
     for name, data in {
         "zip.docx": b"PK\3\4 cut",
         "pdf.docx": b"%PDF-1.7",
@@ -248,7 +247,7 @@ def test_a_segment_whose_codes_do_not_come_back_keeps_its_source(documents, monk
     assert "cue 3: source kept: its translation lost the formatting" in outcome.err
 
 
-def test_doubts_are_marked_in_a_po_file(place: Place, checked: list[str]):
+def test_doubts_are_marked_in_a_po_file(place, checked):
     marked = place.mtkit(*checked, "in.po", "--check", "--below", "100")
     assert marked.status == 0
     assert re.findall(r"^# mtkit: .*confidence [\d.]+$", marked.out, re.MULTILINE)
@@ -260,7 +259,7 @@ def test_doubts_are_marked_in_a_po_file(place: Place, checked: list[str]):
     assert "rejected 3 of 3 segments: confidence below 100" in rejected.err
 
 
-def test_a_word_file_comes_back_with_its_doubts_as_comments(place: Place, checked: list[str]):
+def test_a_word_file_comes_back_with_its_doubts_as_comments(place, checked):
     place.write("in.docx", DOCX)
     command = [*checked, "in.docx", "--output"]
     assert place.mtkit("-q", *command, "plain.docx").err == ""
@@ -293,7 +292,7 @@ def test_doubts_are_printed_where_the_format_has_no_place(place, checked, name):
     assert place.mtkit(*checked, name, "--reject", "100").out == FILES[name]
 
 
-def test_a_finding_names_the_place(place: Place, checked: list[str]):
+def test_a_finding_names_the_place(place, checked):
     # The vocabulary lacks this sign.
     place.write("in.srt", SRT.replace("four", "猫").replace("nine", "猫"))
     arguments = ["in.srt", "--findings", "found.tsv", "--output", "out.srt"]
@@ -309,7 +308,7 @@ def test_a_finding_names_the_place(place: Place, checked: list[str]):
     assert ["lacks 猫" in row for row in rows] == [False, True, False, True]
 
 
-def test_html_is_checked_too(place: Place, checked: list[str]):
+def test_html_is_checked_too(place, checked):
     page = "<p>one <b>two</b> 猫</p>\n<p>three\nfour</p><p>five</p>\n"
     place.write("in.html", page)
     plain = place.mtkit(*checked, "in.html").out
@@ -326,7 +325,7 @@ def test_html_is_checked_too(place: Place, checked: list[str]):
     assert doubts == ["1", "2", "3"]
 
 
-def test_the_first_doubts_about_a_page_are_printed(place: Place, checked: list[str]):
+def test_the_first_doubts_about_a_page_are_printed(place, checked):
     place.write("in.html", "<p>one</p>\n" * 23)
     outcome = place.mtkit(*checked, "in.html", "--check", "--below", "100")
     doubts = re.findall(r"^mtkit: line (\d+): .*confidence [\d.]+$", outcome.err, re.MULTILINE)
@@ -334,7 +333,7 @@ def test_the_first_doubts_about_a_page_are_printed(place: Place, checked: list[s
     assert "mtkit: 3 more are doubtful" in outcome.err
 
 
-def test_a_glossary_is_used_in_a_document(documents: Place):
+def test_a_glossary_is_used_in_a_document(documents):
     documents.write("terms.tsv", "two\tZweiwort\n")
     outcome = documents.mtkit("-q", "translate", "in.srt", "--glossary", "terms.tsv")
     assert outcome.out.count("Zweiwort") == 2
@@ -376,7 +375,7 @@ def test_an_interrupted_document_on_standard_output_was_not_written(documents, m
 
 
 @pytest.mark.parametrize("name", ["in.srt.gz", "in.po.xz"])
-def test_a_compressed_document_is_read_and_written(documents: Place, name: str):
+def test_a_compressed_document_is_read_and_written(documents, name):
     plain = documents.folder / name.rpartition(".")[0]
     packed = {"gz": gzip.compress, "xz": lzma.compress}[name[-2:]]
     documents.write(name, packed(plain.read_bytes()))

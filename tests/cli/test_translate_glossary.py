@@ -7,14 +7,12 @@ from pathlib import Path
 import pytest
 from support.command_line import Outcome, Place
 
-from mtkit.run_folder import Run
-
 TERMS = "one\tBein\nnine\tfünf\n"
 LINES = ["one two", "", "three nine", "four"]
 
 
 @pytest.fixture
-def desk(place: Place, untrained: Run) -> Place:
+def desk(place, untrained) -> Place:
     """With a glossary, and text."""
     place.write("terms.tsv", TERMS)
     place.write("in.txt", "".join(f"{line}\n" for line in LINES))
@@ -22,7 +20,7 @@ def desk(place: Place, untrained: Run) -> Place:
 
 
 @pytest.fixture
-def run(untrained: Run) -> list[str]:
+def run(untrained) -> list[str]:
     return ["translate", "--run", str(untrained.path), "--device", "cpu"]
 
 
@@ -33,7 +31,7 @@ def given(desk: Place, run: list[str], *options: str, terms: str = "terms.tsv") 
 
 
 @pytest.mark.usefixtures("searched_terms")
-def test_terms_are_in_the_output_and_other_lines_are_as_they_were(desk: Place, run: list[str]):
+def test_terms_are_in_the_output_and_other_lines_are_as_they_were(desk, run):
     plain = desk.mtkit("-q", *run, "--input", "in.txt").out.split("\n")
     outcome = given(desk, run)
     assert outcome.err == ""
@@ -45,7 +43,7 @@ def test_terms_are_in_the_output_and_other_lines_are_as_they_were(desk: Place, r
 
 
 @pytest.mark.usefixtures("searched_terms")
-def test_json_has_the_missing_terms_only_with_a_glossary(desk: Place, run: list[str]):
+def test_json_has_the_missing_terms_only_with_a_glossary(desk, run):
     desk.write("long.tsv", f"one\tBein\none two\t{'Bein ' * 90}\n")
     outcome = given(desk, run, "--json", "--nbest=2", terms="long.tsv")
     rows = [json.loads(line) for line in outcome.out.splitlines()]
@@ -57,7 +55,7 @@ def test_json_has_the_missing_terms_only_with_a_glossary(desk: Place, run: list[
 
 
 @pytest.mark.usefixtures("searched_terms")
-def test_terms_go_with_html_and_a_warning_names_the_line(desk: Place, run: list[str]):
+def test_terms_go_with_html_and_a_warning_names_the_line(desk, run):
     desk.write("in.txt", "<p>four</p><p>five</p>\n<p>a <b>one</b></p><p>two nine</p>\n")
     desk.write("long.tsv", f"one\tBein\nnine\t{'Bein ' * 90}\n")
     outcome = given(desk, run, "--format", "html", terms="long.tsv")
@@ -76,7 +74,7 @@ def test_terms_go_with_html_and_a_warning_names_the_line(desk: Place, run: list[
         (["--glossary", "bad.tsv"], "bad.tsv, line 2: has 1 column"),
     ],
 )
-def test_what_cannot_be_is_refused(options: list[str], message: str, desk: Place, run: list[str]):
+def test_what_cannot_be_is_refused(options, message, desk, run):
     desk.write("bad.tsv", "one\teins\ntwo zwei\n")
     assert message in desk.refused(*run, "--input", "in.txt", "--glossary", "terms.tsv", *options)
 
@@ -84,7 +82,7 @@ def test_what_cannot_be_is_refused(options: list[str], message: str, desk: Place
 @pytest.mark.parametrize(
     ("setting", "off"), [("sample: true", "--no-sample"), ("mbr_samples: 2", "--mbr-samples 0")]
 )
-def test_sampling_that_the_run_sets_must_be_turned_off(setting: str, off: str, trained: Place):
+def test_sampling_that_the_run_sets_must_be_turned_off(setting, off, trained):
     trained.write("terms.tsv", TERMS)
     config = trained.folder / "runs" / "tiny" / "config.yaml"
     name, value = setting.split(": ")

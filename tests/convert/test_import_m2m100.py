@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support.command_line import Place
 from support.m2m100 import CODES, LINES, Kind, write_m2m100
 from support.marian import edit, lines_in
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.sentencepiece_model import Piece, pieces_in, with_pieces
 from mtkit.config import load_config
-from mtkit.convert import Imported, export, import_model
+from mtkit.convert import export, import_model
 from mtkit.convert.huggingface import MarianModel
 from mtkit.convert.transformers_folder import read_transformers_folder
 from mtkit.prepare import Corpus, DirectionSources, PrepareOptions, parallel_files, prepare
@@ -38,7 +37,7 @@ TEXT = LINES[280:330]
 
 
 @pytest.fixture(scope="module")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[Kind, Path]:
+def sources(tmp_path_factory) -> dict[Kind, Path]:
     place = tmp_path_factory.mktemp("m2m100")
     for kind in KINDS:
         # With these seeds some translations of both kinds end by themselves.
@@ -54,12 +53,12 @@ def imported(sources, tmp_path_factory):
 
 
 @pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest) -> Kind:
+def kind(request) -> Kind:
     return request.param
 
 
 @pytest.fixture
-def source(kind: Kind, sources: dict[Kind, Path], tmp_path: Path) -> Path:
+def source(kind, sources, tmp_path) -> Path:
     """A copy of a model, to be changed."""
     shutil.copytree(sources[kind], tmp_path / kind)
     return tmp_path / kind
@@ -189,7 +188,7 @@ def test_weights_in_several_files_with_prefixes_are_the_same(kind, source, tmp_p
         import_model(str(source), tmp_path / f"out-{ending}")
 
 
-def test_ids_of_languages_may_be_given_one_by_one(tmp_path: Path, sources: dict[Kind, Path]):
+def test_ids_of_languages_may_be_given_one_by_one(tmp_path, sources):
     """As transformers 4 has written them, here with a language after the mask."""
     source = tmp_path / "nllb"
     shutil.copytree(sources["nllb"], source)
@@ -225,7 +224,7 @@ def test_ids_of_languages_may_be_given_one_by_one(tmp_path: Path, sources: dict[
         (["m2m_100"], "['m2m_100']\""),
     ],
 )
-def test_another_kind_is_refused_by_its_name(of_model: Any, words: str, source: Path):
+def test_another_kind_is_refused_by_its_name(of_model, words, source):
     edit(source / "config.json", model_type=of_model)
     with pytest.raises(MtkitError) as error:
         read_transformers_folder(source)
@@ -374,7 +373,7 @@ def test_an_export_for_transformers_gives_the_same_files_back(kind, sources, imp
     assert "forced_bos_token_id" in code
 
 
-def test_other_formats_say_the_way(imported: dict[Kind, Imported], tmp_path: Path):
+def test_other_formats_say_the_way(imported, tmp_path):
     for form in ("ctranslate2", "onnx", "argos"):
         out = tmp_path / f"out.{'argosmodel' if form == 'argos' else form}"
         with pytest.raises(MtkitError, match="cannot express tags on both sides"):
@@ -456,7 +455,7 @@ def test_printed_commands_have_english_as_one_side(kind, imported, tmp_path):
     assert f" --src-lang {min(kept)} --tgt-lang {max(kept)} <" in small
 
 
-def test_the_command_prints_the_licence_and_the_languages(place: Place, sources: dict[Kind, Path]):
+def test_the_command_prints_the_licence_and_the_languages(place, sources):
     outcome = place.mtkit("import", str(sources["nllb"]), "runs/nllb")
     assert outcome.status == 0
     assert "licence of the model: cc-by-nc-4.0" in outcome.err

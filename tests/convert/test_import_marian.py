@@ -13,7 +13,6 @@ import pytest
 import torch
 from conftest import changed, slow
 from safetensors.torch import load_file, save_file
-from support.command_line import Place
 from support.hub import Hub, Repository, client_environment
 from support.marian import Shape, edit, lines_in, unigram, write_marian, write_npz
 from support.program import python
@@ -23,7 +22,7 @@ from mtkit.base.errors import MtkitError
 from mtkit.config import parse_config
 from mtkit.convert.export_run import export
 from mtkit.convert.huggingface import MarianModel
-from mtkit.convert.import_run import Imported, import_model
+from mtkit.convert.import_run import import_model
 from mtkit.data import PreparedData
 from mtkit.prepare import prepare_files
 from mtkit.run_folder import Run
@@ -60,7 +59,7 @@ license: cc-by-4.0
 
 
 @pytest.fixture(scope="module")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def sources(tmp_path_factory) -> dict[str, Path]:
     place = tmp_path_factory.mktemp("marian")
     for name, shape in SHAPES.items():
         write_marian(place / name, shape)
@@ -80,7 +79,7 @@ def imported(sources, tmp_path_factory):
 
 
 @pytest.fixture
-def without_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_transformers(monkeypatch) -> None:
     """An import compares nothing."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
 
@@ -213,7 +212,7 @@ def test_other_exports_agree_with_the_import(name, format, imported, tmp_path):
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_an_import_translates_in_each_precision(precision: str, imported: dict[str, Imported]):
+def test_an_import_translates_in_each_precision(precision, imported):
     run = imported["shared"].run
     lines = SHAPES["shared"].lines[-4:]
     limits = {"max_length": 6, "precision": precision}
@@ -226,7 +225,7 @@ def test_an_import_translates_in_each_precision(precision: str, imported: dict[s
     assert all(-1e6 < score < 0 for score in scores)
 
 
-def test_padding_and_the_start_are_never_produced(imported: dict[str, Imported]):
+def test_padding_and_the_start_are_never_produced(imported):
     for name, found in imported.items():
         language = next(iter(SHAPES[name].tags), None)
         translator = Translator.load(found.run, device="cpu", prepared=False, tgt_lang=language)
@@ -246,7 +245,7 @@ def test_characters_outside_the_vocabulary_are_the_unknown_token_and_are_left_ou
     assert any("does not have are left out" in note for note in imported["shared"].notes)
 
 
-def test_a_tag_is_one_subword_that_no_text_can_produce(imported: dict[str, Imported]):
+def test_a_tag_is_one_subword_that_no_text_can_produce(imported):
     src, _ = imported["tags"].run.tokenizers()
     assert [*src.language_tags] == ["fra", "deu"]
     tag = src.language_tags["fra"]
@@ -256,7 +255,7 @@ def test_a_tag_is_one_subword_that_no_text_can_produce(imported: dict[str, Impor
     assert "target languages (--tgt-lang): fra, deu" in imported["tags"].notes
 
 
-def test_the_licence_and_what_to_cite_are_kept_and_shown(imported: dict[str, Imported]):
+def test_the_licence_and_what_to_cite_are_kept_and_shown(imported):
     run, notes, _ = imported["shared"]
     record = run.manifest.imported
     assert (record.source, record.licence) == ("shared", "cc-by-4.0")
@@ -307,7 +306,7 @@ def test_a_model_of_marian_itself_gives_the_same_weights(source, imported, tmp_p
     assert pieces[0] == pieces[1] == pieces[2] == pieces[3]
 
 
-def test_a_model_of_marian_itself_scores_as_ctranslate2_does_with_it(source: Path, tmp_path: Path):
+def test_a_model_of_marian_itself_scores_as_ctranslate2_does_with_it(source, tmp_path):
     pytest.importorskip("ctranslate2")
     file = write_npz(tmp_path / "npz", source)
     run = import_model(str(file), tmp_path / "run").run
@@ -358,7 +357,7 @@ def test_an_import_says_its_languages_or_how_to_give_them(words, given, note, so
     assert note in import_model(str(source), tmp_path / "out", **given).notes
 
 
-def test_the_command_imports_and_says_what_to_know(place: Place, sources: dict[str, Path]):
+def test_the_command_imports_and_says_what_to_know(place, sources):
     done = place.mtkit("import", sources["shared"], "runs/mine")
     assert done.status == 0, done.err
     assert done.out == ""
@@ -390,7 +389,7 @@ def test_what_is_not_a_model_is_refused_in_one_line(place, sources, tiny_run):
 
 
 @pytest.fixture(scope="module")
-def repositories(sources: dict[str, Path]) -> dict[str, Repository]:
+def repositories(sources) -> dict[str, Repository]:
     """Models on a hub: one with weights of PyTorch, and a pull request with safetensors."""
     files = {file.name: file.read_bytes() for file in sources["shared"].iterdir()}
     weights = sources["shared"].parent / "pytorch_model.bin"

@@ -13,7 +13,6 @@ import pytest
 import sacrebleu
 import yaml
 from conftest import changed, reseal
-from support.command_line import Place
 from support.exported import LIBRARIES, NUMBERS, needs, skipped_without
 from support.marian import lines_in
 from support.program import python
@@ -55,17 +54,17 @@ def card_of(run: Run, folder: Path, **more: Any) -> str:
 
 
 @pytest.fixture
-def text(tmp_path: Path) -> Path:
+def text(tmp_path) -> Path:
     """Lines to check an export with, where the run has none."""
     return lines_in(tmp_path / "text", NUMBERS)
 
 
 @pytest.fixture(scope="module")
-def card(tiny_run: Run, tmp_path_factory: pytest.TempPathFactory) -> str:
+def card(tiny_run, tmp_path_factory) -> str:
     return card_of(tiny_run, tmp_path_factory.mktemp("card"))
 
 
-def test_a_card_says_languages_data_and_weights(card: str):
+def test_a_card_says_languages_data_and_weights(card):
     assert front_matter(card) == {
         "language": ["en", "de"],
         "library_name": "mtkit",
@@ -80,13 +79,13 @@ def test_a_card_says_languages_data_and_weights(card: str):
     assert "score divided by ((5 + n) / 6) ** 0.6 for n subwords" in card
 
 
-def test_a_card_of_a_model_of_whole_lines_says_line_by_line(tiny_run: Run, tmp_path: Path):
+def test_a_card_of_a_model_of_whole_lines_says_line_by_line(tiny_run, tmp_path):
     data = tiny_run.manifest.data.model_dump() | {"lines": {"sampled": 100, "several": 50}}
     run = copied(tiny_run, tmp_path / "run", data=data)
     assert "translates en to de, line by line\n" in card_of(run, tmp_path)
 
 
-def test_a_card_has_the_scores_of_the_validation_with_their_signatures(card: str, tiny_run: Run):
+def test_a_card_has_the_scores_of_the_validation_with_their_signatures(card, tiny_run):
     row = next(row for row in tiny_run.metrics() if "valid_loss" in row)
     bleu = sacrebleu.BLEU()
     bleu.corpus_score(["a"], [["a"]])
@@ -97,7 +96,7 @@ def test_a_card_has_the_scores_of_the_validation_with_their_signatures(card: str
     assert "by the weights of step 4" in card
 
 
-def test_a_score_of_an_unknown_version_of_sacrebleu_has_no_version(tiny_run: Run, tmp_path: Path):
+def test_a_score_of_an_unknown_version_of_sacrebleu_has_no_version(tiny_run, tmp_path):
     card = card_of(copied(tiny_run, tmp_path / "old", versions={}), tmp_path)
     assert "`nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp`" in card
 
@@ -136,7 +135,7 @@ def test_names_in_a_card_stay_on_their_line_and_are_no_markup(tiny_run, text, tm
     assert "<b>" not in card
 
 
-def test_the_command_in_the_card_of_a_run_folder_runs_in_it(tiny_run: Run, place: Place, card: str):
+def test_the_command_in_the_card_of_a_run_folder_runs_in_it(tiny_run, place, card):
     assert code_of(card) == "mtkit translate --run . < input.txt\n"
     export(tiny_run, place.folder / "out", format="safetensors")
     place.folder /= "out"
@@ -175,7 +174,7 @@ def test_the_code_in_a_card_runs_in_the_folder_of_the_export(format, untrained, 
 
 
 @skipped_without("huggingface")
-def test_an_import_of_an_export_translates_as_the_run_does(ending_run: Run, tmp_path: Path):
+def test_an_import_of_an_export_translates_as_the_run_does(ending_run, tmp_path):
     decode = {"beam_size": 3, "length_penalty": 1.0, "no_repeat_ngram": 4}
     decode |= {"max_extra_length": 6, "max_source_tokens": 50}
     run = replace(ending_run, config=changed(ending_run.config, "decode", **decode))
@@ -211,7 +210,7 @@ def test_an_import_of_an_export_knows_what_the_training_lines_were_like(tiny_run
 
 
 @skipped_without("huggingface")
-def test_a_card_says_that_other_software_must_get_single_sentences(untrained: Run, tmp_path: Path):
+def test_a_card_says_that_other_software_must_get_single_sentences(untrained, tmp_path):
     for format in ("huggingface", "safetensors"):
         export(untrained, tmp_path / format, format=format)
         card = (tmp_path / format / "README.md").read_text(encoding="utf-8")
@@ -219,7 +218,7 @@ def test_a_card_says_that_other_software_must_get_single_sentences(untrained: Ru
 
 
 @skipped_without("huggingface")
-def test_an_impossible_setting_in_the_record_of_an_export_is_named(untrained: Run, tmp_path: Path):
+def test_an_impossible_setting_in_the_record_of_an_export_is_named(untrained, tmp_path):
     export(untrained, tmp_path / "out", format="huggingface")
     file = tmp_path / "out" / "export.json"
     record = json.loads(file.read_text())

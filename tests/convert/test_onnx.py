@@ -24,7 +24,6 @@ from mtkit.convert.onnx import ONNX, OnnxModel
 from mtkit.convert.onnx_graph import joint_ids
 from mtkit.convert.target import Export
 from mtkit.convert.tokenizer_json import tokenizer_json
-from mtkit.data import PreparedData
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.tokenizer import EOS_ID, PAD_ID, UNK_ID, Tokenizer, Vocabularies
@@ -121,7 +120,7 @@ def test_a_source_with_a_vocabulary_of_its_own_gets_ids_after_those_of_the_targe
         pytest.param(Shape(tags=("fra", "deu"), lost=5), id="tags", marks=pytest.mark.slow),
     ],
 )
-def test_an_imported_model_does_the_same(shape: Shape, tmp_path: Path):
+def test_an_imported_model_does_the_same(shape, tmp_path):
     pytest.importorskip("transformers", reason="transformers is not installed")
     write_marian(tmp_path / "marian", shape)
     text = lines_in(tmp_path / "text", shape.lines[-12:])
@@ -132,7 +131,7 @@ def test_an_imported_model_does_the_same(shape: Shape, tmp_path: Path):
     assert facts["difference"] < 1e-4
 
 
-def test_a_translation_does_not_depend_on_others_in_its_batch(tiny_run: Run, tmp_path: Path):
+def test_a_translation_does_not_depend_on_others_in_its_batch(tiny_run, tmp_path):
     run = varied(tiny_run, tmp_path / "run")
     export(run, tmp_path / "out", format="onnx")
     model = OnnxModel(tmp_path / "out", run.config.decode)
@@ -145,7 +144,7 @@ def test_a_translation_does_not_depend_on_others_in_its_batch(tiny_run: Run, tmp
         torch.testing.assert_close(log_probs, alone, atol=1e-4, rtol=0)
 
 
-def test_inputs_and_outputs_have_the_names_of_a_marian_model(tiny_run: Run, tmp_path: Path):
+def test_inputs_and_outputs_have_the_names_of_a_marian_model(tiny_run, tmp_path):
     export(tiny_run, tmp_path / "out", format="onnx")
     encoder, decoder = sessions(tmp_path / "out")
     assert {one.name for one in encoder.get_inputs()} == {"input_ids", "attention_mask"}
@@ -185,7 +184,7 @@ def step(decoder: Any, cache_length: int, *, use_cache: bool) -> dict[str, Any]:
     return dict(zip(names, decoder.run(None, inputs), strict=True))
 
 
-def test_the_first_step_ignores_the_cache_that_it_is_given(tiny_run: Run, tmp_path: Path):
+def test_the_first_step_ignores_the_cache_that_it_is_given(tiny_run, tmp_path):
     export(tiny_run, tmp_path / "out", format="onnx")
     _, decoder = sessions(tmp_path / "out")
     # transformers.js gives an empty cache, and optimum one with a position.
@@ -199,7 +198,7 @@ def test_the_first_step_ignores_the_cache_that_it_is_given(tiny_run: Run, tmp_pa
     assert (later["present.0.encoder.key"] == 1).all()
 
 
-def test_positions_beyond_the_last_one_are_no_error(tiny_run: Run, tmp_path: Path):
+def test_positions_beyond_the_last_one_are_no_error(tiny_run, tmp_path):
     run = varied(tiny_run, tmp_path / "run", positions="learned", max_positions=60)
     export(run, tmp_path / "out", format="onnx")
     encoder, decoder = sessions(tmp_path / "out")
@@ -210,7 +209,7 @@ def test_positions_beyond_the_last_one_are_no_error(tiny_run: Run, tmp_path: Pat
         assert np.isfinite(step(decoder, length, use_cache=True)["logits"]).all()
 
 
-def test_the_card_says_how_transformers_js_loads_the_folder(tiny_run: Run, tmp_path: Path):
+def test_the_card_says_how_transformers_js_loads_the_folder(tiny_run, tmp_path):
     printed = export(tiny_run, tmp_path / "out", format="onnx")
     assert f'pipeline("translation", "{tmp_path}/out")' in printed
     card = (tmp_path / "out" / "README.md").read_text()
@@ -250,7 +249,7 @@ def test_their_tokenizer_gives_the_same_ids_and_the_same_text(model_type, tiny_d
         assert theirs.decode(ids) == tokenizer.decode(ids), ascii(text)
 
 
-def test_symbols_are_one_subword_there_and_decode_to_themselves(tiny_data: PreparedData):
+def test_symbols_are_one_subword_there_and_decode_to_themselves(tiny_data):
     symbols = ["<url>", "｟a｠", "@@", "@@@"]
     tokenizer = Tokenizer.learn(tiny_data.text("valid")[0], 300, symbols=symbols)
     theirs = as_theirs(tokenizer)
@@ -260,7 +259,7 @@ def test_symbols_are_one_subword_there_and_decode_to_themselves(tiny_data: Prepa
         assert theirs.decode(ids) == tokenizer.decode(ids), text
 
 
-def test_a_tag_before_a_text_is_one_subword_there(tiny_data: PreparedData):
+def test_a_tag_before_a_text_is_one_subword_there(tiny_data):
     words = [(word, 1) for line in tiny_data.text("valid")[0] for word in line.split()]
     counts = dict(words).items()
     tokenizer = Tokenizer.learn_from_counts(counts, 300, languages=["de", "fr"])
@@ -269,7 +268,7 @@ def test_a_tag_before_a_text_is_one_subword_there(tiny_data: PreparedData):
     assert theirs.encode(">>fr<< one two").ids == [tag, *tokenizer.encode("one two"), EOS_ID]
 
 
-def test_bytes_that_are_not_a_character_are_left_out_there(tiny_run: Run):
+def test_bytes_that_are_not_a_character_are_left_out_there(tiny_run):
     tokenizer, _ = tiny_run.tokenizers()
     theirs = as_theirs(tokenizer)
     byte = tokenizer.encode("😀")[-1]
@@ -277,7 +276,7 @@ def test_bytes_that_are_not_a_character_are_left_out_there(tiny_run: Run):
     assert theirs.decode([*one, byte]) == tokenizer.decode([*one, byte]) == "one"
 
 
-def test_a_normalisation_that_cannot_be_expressed_is_refused_by_its_name(tiny_run: Run):
+def test_a_normalisation_that_cannot_be_expressed_is_refused_by_its_name(tiny_run):
     from sentencepiece import sentencepiece_model_pb2
 
     tokenizer, _ = tiny_run.tokenizers()

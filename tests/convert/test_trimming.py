@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 from conftest import number_pairs, random_run, write_pairs
-from support.command_line import Place
 from support.kinds_of_runs import KINDS, USUAL, run_of_kind
 from support.marian import lines_in
 from support.prepared import prepare_several
@@ -28,18 +27,18 @@ LINES = ["one two three", "eins zwei drei", "seven", "seben xyz", "  two   nine 
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+def runs(tmp_path_factory) -> dict[str, Run]:
     pytest.importorskip("transformers")
     return {kind: run_of_kind(tmp_path_factory.mktemp("run"), kind) for kind in KINDS}
 
 
 @pytest.fixture
-def text(tmp_path: Path) -> Path:
+def text(tmp_path) -> Path:
     return lines_in(tmp_path / "text", LINES)
 
 
 @pytest.fixture
-def run(runs: dict[str, Run]) -> Run:
+def run(runs) -> Run:
     return runs["bpe with tags on both sides"]
 
 
@@ -87,7 +86,7 @@ def test_text_is_segmented_as_before_and_rows_are_those_of_the_same_subwords(
 @pytest.mark.parametrize(
     "kind", ["bpe with tags on both sides", "unigram with tags on the source", "nllb"]
 )
-def test_a_trimmed_run_is_a_usual_run(kind: str, runs: dict[str, Run], text: Path, tmp_path: Path):
+def test_a_trimmed_run_is_a_usual_run(kind, runs, text, tmp_path):
     small = trimmed(runs[kind], tmp_path / "out", text)
     codes = ("eng_Latn", "deu_Latn") if kind == "nllb" else ("en", "de")
     languages: dict[str, Any] = dict(zip(("src_lang", "tgt_lang"), codes, strict=True))
@@ -157,7 +156,7 @@ def test_lines_that_are_held_back_tell_of_other_text(run, text, tmp_path, caplog
     assert "a tenth of the text, if it is held back: 50.0 % of its lines" in caplog.text
 
 
-def test_several_files_are_one_text(run: Run, tmp_path: Path):
+def test_several_files_are_one_text(run, tmp_path):
     files = []
     for number, line in enumerate(("one two", "acht neun", "Ω ☃")):
         files.append(tmp_path / str(number))
@@ -167,7 +166,7 @@ def test_several_files_are_one_text(run: Run, tmp_path: Path):
         assert pieces(small.tokenizers().src, line) == pieces(run.tokenizers().src, line)
 
 
-def test_a_text_in_another_script_keeps_bytes_and_loses_nothing(run: Run, tmp_path: Path):
+def test_a_text_in_another_script_keeps_bytes_and_loses_nothing(run, tmp_path):
     file = tmp_path / "greek"
     file.write_text("ένα δύο τρία\n", encoding="utf-8")
     tokenizer = trimmed(run, tmp_path / "out", file).tokenizers().src
@@ -176,7 +175,7 @@ def test_a_text_in_another_script_keeps_bytes_and_loses_nothing(run: Run, tmp_pa
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"  \n\t\n"])
-def test_a_file_without_text_is_refused(content: bytes, run: Run, text: Path, tmp_path: Path):
+def test_a_file_without_text_is_refused(content, run, text, tmp_path):
     text.write_bytes(content)
     with pytest.raises(MtkitError, match="--keep-text: there is no text in "):
         trimmed(run, tmp_path / "out", text)
@@ -203,7 +202,7 @@ HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", HOSTILE)
-def test_what_cannot_be_trimmed_gets_one_line(case: str, run: Run, text: Path, tmp_path: Path):
+def test_what_cannot_be_trimmed_gets_one_line(case, run, text, tmp_path):
     changes, message = HOSTILE[case]
     options = {"format": "safetensors", "keep_text": [text], **changes}
     options["keep_text"] = [Path(tmp_path, file) for file in options["keep_text"]]
@@ -230,7 +229,7 @@ def test_a_run_without_tags_and_a_parser_are_refused(tiny_run, tree_data, text, 
         trimmed(random_run(tmp_path / "parser", tree_data, 1), tmp_path / "out", text)
 
 
-def test_a_run_and_its_trimmed_copy_are_no_ensemble(run: Run, text: Path, tmp_path: Path):
+def test_a_run_and_its_trimmed_copy_are_no_ensemble(run, text, tmp_path):
     small = trimmed(run, tmp_path / "out", text)
     with pytest.raises(MtkitError, match="has another vocabulary than"):
         Translator.load([run, small], src_lang="en", tgt_lang="de")
@@ -286,7 +285,7 @@ def test_text_without_translations_is_said(is_kept, runs, tmp_path, text, caplog
     assert (advice in caplog.text) != is_kept
 
 
-def test_the_command_has_the_options(place: Place, run: Run, text: Path):
+def test_the_command_has_the_options(place, run, text):
     arguments = ("export", str(run.path), "small", "--format", "safetensors")
     outcome = place.mtkit(
         *arguments, "--keep-text", str(text), "--keep-language", "de", "--keep-language", "en"

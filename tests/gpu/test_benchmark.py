@@ -5,14 +5,13 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from support.benchmarks import BENCHMARKS, benchmark
 
 
 @pytest.mark.slow
-def test_every_part_runs_on_a_cpu_or_says_in_one_line_what_it_lacks(tmp_path: Path) -> None:
+def test_every_part_runs_on_a_cpu_or_says_in_one_line_what_it_lacks(tmp_path):
     file = tmp_path / "gpu.json"
     command = [sys.executable, str(BENCHMARKS / "gpu.py"), "--smallest", "--json", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -51,7 +50,7 @@ def test_the_script_of_all_steps_takes_15_minutes_and_names_what_there_is(monkey
 
 
 @pytest.mark.slow
-def test_the_script_writes_each_step_and_refuses_a_step_that_there_is_not(tmp_path: Path) -> None:
+def test_the_script_writes_each_step_and_refuses_a_step_that_there_is_not(tmp_path):
     command = ["bash", str(BENCHMARKS / "gpu.sh"), "--smallest", "attention", "trainings"]
     environment = os.environ | {"OUT": str(tmp_path)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -8,7 +8,6 @@ PyTorch's attention for a new shape can take forty times as long as for a known 
 import gc
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -57,7 +56,7 @@ def gpu() -> torch.device:
 
 
 @pytest.fixture
-def config(config: Config) -> Config:
+def config(config) -> Config:
     config = changed(config, "model", d_model=64, d_ff=128, n_heads=4, dropout=0.1)
     return changed(config, "train", device_batch_tokens=None, precision="auto")
 
@@ -75,7 +74,7 @@ def updates_on(gpu: torch.device, config: Config, data: PreparedData) -> Callabl
     return update
 
 
-def test_a_wait_is_found_and_another_error_is_not_taken_for_one(monkeypatch: pytest.MonkeyPatch):
+def test_a_wait_is_found_and_another_error_is_not_taken_for_one(monkeypatch):
     modes: list[str] = []
     monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
 
@@ -91,7 +90,7 @@ def test_a_wait_is_found_and_another_error_is_not_taken_for_one(monkeypatch: pyt
 
 
 @needs_gpu
-def test_a_wait_of_a_gpu_is_found(gpu: torch.device) -> None:
+def test_a_wait_of_a_gpu_is_found(gpu):
     x = torch.ones(2, device=gpu)
     assert first_wait(lambda: x.sum().item()) is not None
     assert first_wait(lambda: x[x > 0]) is not None
@@ -105,7 +104,7 @@ def test_an_update_never_waits_for_the_gpu(model, training, gpu, config, linked)
     assert first_wait(updates_on(gpu, config, linked)) is None
 
 
-def test_kernels_of_cudnns_attention_are_told_from_others() -> None:
+def test_kernels_of_cudnns_attention_are_told_from_others():
     planted = "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x64x64"
     others = [
         "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128>>",
@@ -117,7 +116,7 @@ def test_kernels_of_cudnns_attention_are_told_from_others() -> None:
 
 
 @needs_gpu
-def test_cudnns_attention_is_found_where_it_runs(gpu: torch.device) -> None:
+def test_cudnns_attention_is_found_where_it_runs(gpu):
     q = torch.randn(2, 4, 64, 64, device=gpu, dtype=torch.bfloat16)
 
     def attend() -> None:
@@ -141,7 +140,7 @@ def test_an_update_uses_no_attention_of_cudnn(precision, gpu, config, tiny_data)
     assert not cudnn_attention(kernels)
 
 
-def test_new_shapes_that_take_long_are_noticed() -> None:
+def test_new_shapes_that_take_long_are_noticed():
     # Measured on an H100 with cuDNN's attention: 720 ms and 19 ms.
     assert slow_when_new([0.72, 0.70, 0.74], [0.019, 0.021, 0.019])
     assert not slow_when_new([0.021, 0.5, 0.022], [0.019, 0.021, 0.019])
@@ -150,8 +149,8 @@ def test_new_shapes_that_take_long_are_noticed() -> None:
 @needs_gpu
 @pytest.mark.parametrize("compiled", [False, True])
 def test_new_shapes_of_batches_take_at_most_twice_the_time_of_known_ones(
-    compiled: bool, gpu: torch.device, config: Config, tiny_data: PreparedData
-) -> None:
+    compiled, gpu, config, tiny_data
+):
     if compiled:
         pytest.importorskip("triton")
     trainer = Trainer(changed(config, "train", compile=compiled), tiny_data, device=gpu)
@@ -170,7 +169,7 @@ def test_new_shapes_of_batches_take_at_most_twice_the_time_of_known_ones(
     assert not slow_when_new(new, known), (new, known)
 
 
-def test_advice_about_memory_that_does_not_help_is_noticed() -> None:
+def test_advice_about_memory_that_does_not_help_is_noticed():
     def with_room_for(most: int, advised: int) -> Callable[[int | None], bool]:
         def train(limit: int | None) -> bool:
             if limit is None or limit > most:
@@ -188,7 +187,7 @@ def test_advice_about_memory_that_does_not_help_is_noticed() -> None:
 
 
 @pytest.fixture
-def little_memory(gpu: torch.device) -> Iterator[Callable[[], None]]:
+def little_memory(gpu) -> Iterator[Callable[[], None]]:
     """A function that leaves 300 MB of the GPU free for this process."""
 
     def limit() -> None:
@@ -203,7 +202,7 @@ def little_memory(gpu: torch.device) -> Iterator[Callable[[], None]]:
 
 
 @pytest.fixture
-def large(config: Config) -> Config:
+def large(config) -> Config:
     """Few parameters and many activations: some 1.5 GB for all pairs, and 8 MB for one of them."""
     config = changed(config, "model", d_model=32, d_ff=16_384, dropout=0.0)
     tokens = {"batch_tokens": 200_000, "device_batch_tokens": 200_000, "batches_per_update": 1}
@@ -212,8 +211,8 @@ def large(config: Config) -> Config:
 
 @needs_gpu
 def test_the_advice_of_a_training_that_lacks_memory_helps(
-    large: Config, tiny_data: PreparedData, tmp_path: Path, little_memory: Callable[[], None]
-) -> None:
+    large, tiny_data, tmp_path, little_memory
+):
     def train_with(limit: int | None) -> bool:
         given = changed(large, "train", device_batch_tokens=limit or 200_000)
         return train.run(given, tiny_data, tmp_path / f"{limit}", device="cuda")

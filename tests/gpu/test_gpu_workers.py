@@ -6,7 +6,6 @@ import pytest
 import torch
 from conftest import changed, slow
 from support.team import THREE_BATCHES, Team
-from support.training import Trainings
 
 from mtkit.config import Config
 
@@ -18,14 +17,14 @@ from mtkit.config import Config
         pytest.param("cuda", marks=pytest.mark.gpu),
     ]
 )
-def device(device: torch.device) -> torch.device:
+def device(device) -> torch.device:
     if device.type == "cuda" and torch.cuda.device_count() < 2:
         pytest.skip("there is one GPU, and each worker needs its own")
     return device
 
 
 @pytest.fixture
-def config(config: Config) -> Config:
+def config(config) -> Config:
     """Three batches an update, which do not divide by two workers."""
     rate = {"schedule": "constant", "learning_rate": 1e-3, "warmup_steps": 2}
     config = changed(config, "model", dropout=0.0)
@@ -43,7 +42,7 @@ def test_two_workers_train_what_one_trains(settings, device, trainings):
         assert two == pytest.approx(one, rel=1e-4)
 
 
-def test_a_worker_that_is_killed_ends_the_run_for_all(device: torch.device, trainings: Trainings):
+def test_a_worker_that_is_killed_ends_the_run_for_all(device, trainings):
     # NCCL does not notice it; the time limit ends the wait, or NCCL the process.
     trainings.change("train", stall_timeout=30.0)
     misbehaviour = {"how": "die", "rank": 1}

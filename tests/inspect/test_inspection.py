@@ -22,7 +22,6 @@ from mtkit.inspect import Inspection, PageEntry, index_page, inspect_pair, inspe
 from mtkit.inspect.inspection import Prediction, Stack, StackName
 from mtkit.inspect.page import COLORS, MAX_SUBWORDS
 from mtkit.parsing.trees import Tree, parse_trees
-from mtkit.run_folder import Run
 from mtkit.translate import Translator
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -244,7 +243,7 @@ def tree(text: str) -> Tree:
 
 
 @pytest.fixture(scope="module")
-def parsing(parser: Run) -> Iterator[Translator]:
+def parsing(parser) -> Iterator[Translator]:
     with Translator.load(parser, device="cpu") as loaded:
         yield loaded
 

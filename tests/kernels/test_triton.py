@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -19,7 +18,7 @@ from support import triton_code
     reason="needs a CUDA build of PyTorch, Triton and g++",
 )
 @pytest.mark.parametrize("capability", ["80", "90"])
-def test_the_triton_code_of_layers_and_loss_compiles(capability: str, tmp_path: Path) -> None:
+def test_the_triton_code_of_layers_and_loss_compiles(capability, tmp_path):
     # Nothing that was compiled before.
     folders = {
         name: str(tmp_path / name) for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")

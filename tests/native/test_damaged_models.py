@@ -1,7 +1,6 @@
 """Damaged weights and impossible requests are refused; the native engine never crashes."""
 
 import re
-from pathlib import Path
 
 import pytest
 from support import hostile_engine
@@ -23,6 +22,6 @@ def test_damaged_models_and_requests_are_refused_or_give_ids_of_the_vocabulary()
 
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
-def test_no_damaged_model_or_request_reads_or_writes_outside_of_its_memory(tmp_path: Path):
+def test_no_damaged_model_or_request_reads_or_writes_outside_of_its_memory(tmp_path):
     refused, done = results(2000, **sanitized(tmp_path))
     assert min(refused, done) > 1000

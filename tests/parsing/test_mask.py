@@ -5,21 +5,20 @@ import random
 import pytest
 
 from mtkit.base.errors import MtkitError
-from mtkit.data import PreparedData
 from mtkit.parsing.parser import BracketTokens, TreeMask
 from mtkit.parsing.trees import linearise, parse_trees, restore
 from mtkit.tokenizer import EOS_ID
 
 
 @pytest.fixture(scope="module")
-def brackets(tree_data: PreparedData) -> BracketTokens:
+def brackets(tree_data) -> BracketTokens:
     return BracketTokens(tree_data.tokenizers().tgt)
 
 
 @pytest.mark.parametrize("words", [1, 2, 7])
 @pytest.mark.parametrize("spare", [3, 8, 40])
 def test_whatever_a_mask_allows_is_a_tree_over_the_words_within_the_limit(
-    brackets: BracketTokens, tree_data: PreparedData, words: int, spare: int
+    brackets, tree_data, words, spare
 ):
     random.seed(words * spare)
     tokenizer = tree_data.tokenizers().tgt
@@ -40,7 +39,7 @@ def test_whatever_a_mask_allows_is_a_tree_over_the_words_within_the_limit(
         assert linearise(found.tree, tags=True) == text
 
 
-def test_a_mask_allows_every_tree_of_the_treebank(brackets: BracketTokens, tree_data: PreparedData):
+def test_a_mask_allows_every_tree_of_the_treebank(brackets, tree_data):
     tokenizer = tree_data.tokenizers().tgt
     for tree in parse_trees(tree_data.text("test")[1], name="test"):
         tokens = tokenizer.encode(linearise(tree, tags=True))
@@ -52,12 +51,12 @@ def test_a_mask_allows_every_tree_of_the_treebank(brackets: BracketTokens, tree_
         assert mask.allowed(state).nonzero()[0].tolist() == [EOS_ID]
 
 
-def test_a_vocabulary_without_whole_brackets_is_refused(tiny_data: PreparedData):
+def test_a_vocabulary_without_whole_brackets_is_refused(tiny_data):
     with pytest.raises(MtkitError, match=r"decode.well_formed_trees: .* tgt_vocab_size"):
         BracketTokens(tiny_data.tokenizers().tgt).check(needed_by="decode.well_formed_trees")
 
 
-def test_a_single_word_needs_no_phrase(brackets: BracketTokens):
+def test_a_single_word_needs_no_phrase(brackets):
     mask = TreeMask(brackets, words=1, limit=2)
     assert sorted(mask.allowed(mask.start()).nonzero()[0].tolist()) == sorted(brackets.words)
     assert {"NN", "NNP", "VBZ", "JJ", "DT", "IN", ",", "."} <= set(brackets.words.values())

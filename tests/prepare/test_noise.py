@@ -1,15 +1,14 @@
 """Noise in training pairs: what it changes, how often, and what it leaves alone."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
+from conftest import TinyText
 from hypothesis import given
 from hypothesis import strategies as st
 from support.prepared import prepare_trees
@@ -23,9 +22,6 @@ from mtkit.prepare.noise import LETTERS_PER_TYPO, Noise
 from mtkit.prepare.results import Report
 from mtkit.prepare.statistics import write_page
 from mtkit.prepare_config import NoiseConfig, prepare_config
-
-if TYPE_CHECKING:
-    from conftest import TinyText
 
 KINDS = ["case", "title", "typos", "punctuation"]
 SENTENCE = "the quick brown fox jumps over it"

@@ -7,7 +7,6 @@ from typing import Any
 
 from support.served import Served
 
-from mtkit.run_folder import Run
 from mtkit.serve import Limits, texts
 from mtkit.translate import Translator
 
@@ -26,7 +25,7 @@ def by_align(plain: Translator, text: str, translation: str, start: int, begin: 
     ]
 
 
-def test_links_are_those_of_align(served: Served, plain: Translator):
+def test_links_are_those_of_align(served, plain):
     text = "onetwothree fourfivesix"
     found = served.translate(text, alignments=True).json
     expected = by_align(plain, text, found["translatedText"], 0, 0)
@@ -46,7 +45,7 @@ def test_links_of_later_lines_have_their_places_in_the_whole_text(served, plain)
     ]
 
 
-def test_each_alternative_has_its_links(served: Served, plain: Translator):
+def test_each_alternative_has_its_links(served, plain):
     found = served.translate(TEXTS, alternatives=2, alignments=True).json
     for text, others, links in zip(
         TEXTS, found["alternatives"], found["alternativeAlignments"], strict=True
@@ -55,7 +54,7 @@ def test_each_alternative_has_its_links(served: Served, plain: Translator):
     assert len(found["alignments"]) == 2
 
 
-def test_many_lines_are_aligned_in_parts(untrained: Run, plain: Translator):
+def test_many_lines_are_aligned_in_parts(untrained, plain):
     sizes = []
 
     def watched(translator: Translator) -> None:
@@ -112,7 +111,7 @@ def test_other_requests_are_answered_while_words_are_aligned(untrained, monkeypa
         assert server._thread.name not in threads
 
 
-def test_nothing_is_aligned_unless_it_is_wanted(untrained: Run):
+def test_nothing_is_aligned_unless_it_is_wanted(untrained):
     asked = []
 
     def watched(translator: Translator) -> None:

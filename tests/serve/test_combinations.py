@@ -2,13 +2,11 @@
 
 import itertools
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import (
     UNTRAINED,
-    TinyText,
     changed,
     copied_run,
     number_pairs,
@@ -52,7 +50,7 @@ FIELDS: dict[str, list[Any]] = {
 
 
 @pytest.fixture(scope="session")
-def many_data(tiny_text: TinyText, tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
+def many_data(tiny_text, tmp_path_factory) -> PreparedData:
     """The tiny corpus in both directions, with tags."""
     of_split = {"valid": tiny_text.valid, "train": [tiny_text.train]}
     back = {"valid": tiny_text.valid[::-1], "train": [tiny_text.train[::-1]]}
@@ -96,7 +94,7 @@ def test_no_combination_is_an_error_of_the_server(name, tiny_data, tmp_path):
 
 
 @pytest.mark.slow
-def test_no_combination_is_an_error_with_a_vocabulary_for_each_side(uneven: Run, tmp_path: Path):
+def test_no_combination_is_an_error_with_a_vocabulary_for_each_side(uneven, tmp_path):
     assert failures(Run.open(copied_run(uneven, tmp_path / "run")), ("en", "el")) == []
 
 

@@ -6,13 +6,12 @@ from typing import Any
 import pytest
 from support.served import Served
 
-from mtkit.run_folder import Run
 from mtkit.serve import Access
 from mtkit.translate import Translator
 
 
 @pytest.fixture(scope="module")
-def expected(untrained: Run) -> list[str]:
+def expected(untrained) -> list[str]:
     return list(Translator.load(untrained, device="cpu").translate(["one two", "three"]))
 
 
@@ -25,7 +24,7 @@ def translated(*texts: str, sources: tuple[str, ...] = ("one two", "three")) -> 
     }
 
 
-def test_texts_are_translated_in_order(served: Served, expected: list[str]):
+def test_texts_are_translated_in_order(served, expected):
     key = {"Authorization": "DeepL-Auth-Key anything"}
     wanted = {"text": ["one two", "three"], "target_lang": "DE"}
     for fields in (wanted, wanted | {"source_lang": "EN"}):
@@ -38,7 +37,7 @@ def test_texts_are_translated_in_order(served: Served, expected: list[str]):
     assert single.json == translated(*expected[:1])
 
 
-def test_missing_terms_and_texts_that_are_cut_are_told(served: Served):
+def test_missing_terms_and_texts_that_are_cut_are_told(served):
     fields = {"text": ["nine", "one " * 200], "target_lang": "DE", "glossary": {"nine": "\x01"}}
     one, other = served.post("/v2/translate", fields).json["translations"]
     assert (one["missing_terms"], other["missing_terms"]) == (["\x01"], [])
@@ -59,7 +58,7 @@ def one(served: Served, text: str, **fields: Any) -> str:
 
 @pytest.mark.parametrize("ignored", [["x"], "x", "keep,x", ["keep", "x"], "X,x", ["a,b", "x"]])
 @pytest.mark.parametrize("kept", ["<x>two two</x>", '<x id="1"></x>', "<x><b>two</b></x>"])
-def test_ignored_tags_keep_their_content(served: Served, ignored: Any, kept: str):
+def test_ignored_tags_keep_their_content(served, ignored, kept):
     # weblate/machinery/deepl.py sends tag_handling=xml and ignore_tags=["x"] with each text.
     for handling in ("xml", "html"):
         found = one(served, f"one {kept} three", tag_handling=handling, ignore_tags=ignored)
@@ -84,7 +83,7 @@ def test_ignored_tags_keep_their_content(served: Served, ignored: Any, kept: str
         "<doc><x/><b>{}</b></doc>",
     ],
 )
-def test_names_of_xml_mean_nothing(served: Served, expected: list[str], text: str):
+def test_names_of_xml_mean_nothing(served, expected, text):
     assert one(served, text.format("one two"), **XML) == text.format(expected[0])
 
 
@@ -137,7 +136,7 @@ def test_line_ends_and_marks_end_sentences_as_is_wished(served, untrained, split
 
 
 @pytest.mark.parametrize("text", ["a < b & c", "&lt;p&gt; &amp;", "<p>one</p>", "  one\r\n two \n"])
-def test_plain_text_whose_lines_are_joined_is_no_markup(served: Served, text: str):
+def test_plain_text_whose_lines_are_joined_is_no_markup(served, text):
     found = one(served, text, split_sentences="nonewlines")
     assert "&lt;p" not in found or "&lt;p" in text
     assert found.count("\n") == text.count("\n")
@@ -157,7 +156,7 @@ def test_plain_text_whose_lines_are_joined_is_no_markup(served: Served, text: st
         ("tag_handling_version", "v3"),
     ],
 )
-def test_another_value_of_a_parameter_with_few_is_refused(served: Served, name: str, value: Any):
+def test_another_value_of_a_parameter_with_few_is_refused(served, name, value):
     fields = {"text": ["a"], "target_lang": "DE", name: value}
     reply = served.post("/v2/translate", fields)
     # As in DeepL's own server for tests, github.com/DeepLcom/deepl-mock.
@@ -178,7 +177,7 @@ def test_another_value_of_a_parameter_with_few_is_refused(served: Served, name: 
         {"split_sentences": 1, "context": "numbers", "ignore_tags": [], "splitting_tags": None},
     ],
 )
-def test_usual_values_are_accepted(served: Served, expected: list[str], fields: dict[str, Any]):
+def test_usual_values_are_accepted(served, expected, fields):
     assert one(served, "one two", **fields) == expected[0]
 
 
@@ -189,7 +188,7 @@ PARTS = (
 
 @pytest.mark.parametrize("path", ["/v2/document", "/v2/document/ABC", "/v2/document/ABC/result"])
 @pytest.mark.parametrize("kind", ["multipart/form-data; boundary=x", "application/json"])
-def test_documents_are_not_supported(served: Served, path: str, kind: str):
+def test_documents_are_not_supported(served, path, kind):
     body = b"{}" if "json" in kind else PARTS
     reply = served.ask("POST", path, body, Content_Type=kind)
     assert reply.status == 400
@@ -207,13 +206,13 @@ def test_documents_are_not_supported(served: Served, path: str, kind: str):
         ({"formality": "more"}, "'formality' is not supported for given 'target_lang'."),
     ],
 )
-def test_a_wrong_parameter_has_a_message(served: Served, fields: dict[str, Any], message: str):
+def test_a_wrong_parameter_has_a_message(served, fields, message):
     given = {"text": ["a"], "target_lang": "DE"} | fields
     reply = served.post("/v2/translate", {key: value for key, value in given.items() if value})
     assert (reply.status, reply.json) == (400, {"message": message})
 
 
-def test_languages_are_those_of_a_side(served: Served):
+def test_languages_are_those_of_a_side(served):
     assert served.get("/v2/languages").json == [{"language": "EN", "name": "English"}]
     targets = [{"language": "DE", "name": "German", "supports_formality": False}]
     assert served.get("/v2/languages?type=target").json == targets
@@ -223,7 +222,7 @@ def test_languages_are_those_of_a_side(served: Served):
     assert served.get("/v2/languages?type=both").status == 400
 
 
-def test_keys_are_checked_and_usage_is_counted_for_each(untrained: Run):
+def test_keys_are_checked_and_usage_is_counted_for_each(untrained):
     hashes = [hashlib.sha256(key.encode()).hexdigest() for key in ("one", "two")]
     fields = {"text": ["one two", "three"], "target_lang": "DE"}
     with Served([untrained], access=Access(hashes)) as server:
@@ -240,7 +239,7 @@ def test_keys_are_checked_and_usage_is_counted_for_each(untrained: Run):
         }
 
 
-def test_usage_counts_the_characters_that_answers_name(untrained: Run):
+def test_usage_counts_the_characters_that_answers_name(untrained):
     with Served([untrained]) as server:
         # Two of them come back as they are.
         for text, target in (("one two", "DE"), ("12 / 34", "DE"), ("one", "EN")):
@@ -251,7 +250,7 @@ def test_usage_counts_the_characters_that_answers_name(untrained: Run):
         assert b"mtkit_characters_total 7.0\n" in server.get("/metrics").body
 
 
-def test_errors_of_its_paths_have_its_form(served: Served):
+def test_errors_of_its_paths_have_its_form(served):
     reply = served.get("/v2/glossaries")
     assert (reply.status, reply.json) == (404, {"message": "Not Found"})
     reply = served.ask("PUT", "/v2/translate")

@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 from support.documents import odt, run, word, xliff, zipped
-from support.served import Gate, Served, parts, until
+from support.served import Served, parts, until
 
 from mtkit.check import InputLanguage
-from mtkit.run_folder import Run
 from mtkit.serve import Access, Limits
 from mtkit.serve.access import DocumentTurns
 from mtkit.serve.http_errors import RequestError
@@ -50,7 +49,7 @@ def test_a_document_becomes_that_of_mtkit_translate(served, untrained, place, mo
         assert found != FILES[name]
 
 
-def test_a_text_that_is_there_twice_is_decoded_once(untrained: Run, gate: Gate):
+def test_a_text_that_is_there_twice_is_decoded_once(untrained, gate):
     gate.open()
     data = b"".join(map(SRT.__mod__, [b"one two.", b"three.", b"one two.", b"one two."]))
     with Served([untrained], changed=gate.close) as server:
@@ -84,7 +83,7 @@ def test_a_result_has_the_name_of_the_upload_and_an_address_without_it(served, n
     assert served.upload(name, FILES["a.docx"]).json["translatedFileUrl"] != address
 
 
-def test_the_address_has_the_host_that_the_client_names(served: Served):
+def test_the_address_has_the_host_that_the_client_names(served):
     body = parts({"source": "en", "target": "de"}, "a.txt", b"one")
     kind = "multipart/form-data; boundary=--x"
     headers = {"Host": "mt.example:81", "X-Forwarded-Proto": "https", "Content_Type": kind}
@@ -93,7 +92,7 @@ def test_the_address_has_the_host_that_the_client_names(served: Served):
 
 
 @pytest.mark.parametrize("name", ["x", "..", "%2e%2e%2fetc%2fpasswd", "a/b", "", "x" * 5000])
-def test_other_names_are_not_found(served: Served, name: str):
+def test_other_names_are_not_found(served, name):
     reply = served.get(f"/download_file/{name}")
     assert reply.status == 404
     assert reply.json["error"]
@@ -134,7 +133,7 @@ def test_what_cannot_be_translated_is_refused_with_the_reason(served, name, data
         (b"PK\3\4\x89", "application/x-www-form-urlencoded", "form: curl -F file=@report.docx"),
     ],
 )  # fmt: skip
-def test_a_request_without_a_file_is_refused(served: Served, body: bytes, kind: str, message: str):
+def test_a_request_without_a_file_is_refused(served, body, kind, message):
     reply = served.ask("POST", "/translate_file", body, Content_Type=kind)
     assert reply.status == 400
     assert message in reply.json["error"]
@@ -152,7 +151,7 @@ def test_a_request_without_a_file_is_refused(served: Served, body: bytes, kind: 
         ("a.md", b"one " * 51),
     ],
 )
-def test_what_is_too_large_is_refused(untrained: Run, name: str, data: bytes):
+def test_what_is_too_large_is_refused(untrained, name, data):
     limits = Limits(file_bytes=3000, body_bytes=2000, lines=20, characters=200)
     with Served([untrained], limits=limits) as server:
         reply = server.upload(name, data)
@@ -161,7 +160,7 @@ def test_what_is_too_large_is_refused(untrained: Run, name: str, data: bytes):
         assert server.upload("a.txt", b"\n" * 19).status == 200
 
 
-def test_a_document_may_have_more_than_the_queue(untrained: Run):
+def test_a_document_may_have_more_than_the_queue(untrained):
     lines = [f"one {word}" for word in ("two", "three", "four", "five", "six")] * 4
     with Served([untrained], limits=Limits(queue_tokens=64)) as server:
         assert server.translate("\n".join(lines)).status == 413
@@ -170,7 +169,7 @@ def test_a_document_may_have_more_than_the_queue(untrained: Run):
         assert found.decode().split("\n") == expected
 
 
-def test_a_result_is_deleted_after_a_while_and_the_oldest_first(untrained: Run):
+def test_a_result_is_deleted_after_a_while_and_the_oldest_first(untrained):
     with Served([untrained], limits=Limits(kept_seconds=0.5)) as server:
         reply = server.upload("a.txt", b"one")
         assert server.service.results
@@ -185,7 +184,7 @@ def test_a_result_is_deleted_after_a_while_and_the_oldest_first(untrained: Run):
         assert found == [404] * 3 + [200] * 22
 
 
-def test_uploads_at_the_same_time_get_their_own_documents(served: Served):
+def test_uploads_at_the_same_time_get_their_own_documents(served):
     numbers = range(60)
     with ThreadPoolExecutor(20) as clients:
         replies = clients.map(lambda n: served.upload("a.srt", SRT % b"12 %d" % n), numbers)
@@ -217,7 +216,7 @@ def test_an_upload_that_is_cut_leaves_nothing(untrained, tmp_path, monkeypatch):
         assert not list(tmp_path.iterdir())
 
 
-def test_a_client_that_goes_has_the_rest_of_its_document_dropped(untrained: Run, gate: Gate):
+def test_a_client_that_goes_has_the_rest_of_its_document_dropped(untrained, gate):
     data = "\n".join(f"three {'x' * n}" for n in range(40)).encode()
     body = parts({"source": "en", "target": "de"}, "a.txt", data)
     with Served([untrained], changed=gate.close) as server:
@@ -231,7 +230,7 @@ def test_a_client_that_goes_has_the_rest_of_its_document_dropped(untrained: Run,
     assert len(gate.texts) == 2
 
 
-def test_documents_wait_for_their_turn_and_not_for_ever(untrained: Run, gate: Gate):
+def test_documents_wait_for_their_turn_and_not_for_ever(untrained, gate):
     with (
         Served([untrained], limits=Limits(seconds=1), changed=gate.close) as server,
         ThreadPoolExecutor(40) as clients,
@@ -245,7 +244,7 @@ def test_documents_wait_for_their_turn_and_not_for_ever(untrained: Run, gate: Ga
         until(lambda: server.upload("a.txt", b"one").status == 200)
 
 
-def test_a_client_with_many_slow_uploads_does_not_hold_up_others(untrained: Run):
+def test_a_client_with_many_slow_uploads_does_not_hold_up_others(untrained):
     body = parts({"source": "en", "target": "de"}, "a.txt", b"one")
     headers = {"Content_Type": "multipart/form-data; boundary=--x", "X_Forwarded_For": "192.0.2.1"}
     with Served([untrained], limits=Limits(seconds=600)) as server:
@@ -315,7 +314,7 @@ def test_neither_texts_nor_names_of_files_are_logged(untrained, caplog, monkeypa
     assert "boundary" not in caplog.text
 
 
-def test_a_document_needs_a_key_and_its_result_none(untrained: Run):
+def test_a_document_needs_a_key_and_its_result_none(untrained):
     access = Access([hashlib.sha256(b"right").hexdigest()], per_minute=12)
     with Served([untrained], access=access, limits=Limits(characters=1000)) as server:
         assert server.upload("a.txt", b"one").status == 400
@@ -327,7 +326,7 @@ def test_a_document_needs_a_key_and_its_result_none(untrained: Run):
         assert server.upload("a.txt", b"12\n" * 3000, api_key="right").status == 429
 
 
-def test_the_language_is_found_and_terms_are_used(both: Served):
+def test_the_language_is_found_and_terms_are_used(both):
     german = b"Die Kinder spielen heute mit ihrem neuen Ball im Garten."
     found = both.fetch(both.upload("a.txt", german, source="auto", target="en")).decode()
     assert found == both.translate(german.decode(), source="de", target="en").json["translatedText"]
@@ -338,7 +337,7 @@ def test_the_language_is_found_and_terms_are_used(both: Served):
     assert both.fetch(both.upload("a.txt", german, source="auto")) == german
 
 
-def test_a_lost_format_and_a_signature_are_said(served: Served, monkeypatch: pytest.MonkeyPatch):
+def test_a_lost_format_and_a_signature_are_said(served, monkeypatch):
     monkeypatch.setattr("mtkit.documents.document.has_same_codes", lambda *_: False)
     reply = served.upload("a.srt", FILES["a.srt"])
     (note,) = [note for note in reply.json["notes"] if "stay as they are" in note]
@@ -347,7 +346,7 @@ def test_a_lost_format_and_a_signature_are_said(served: Served, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.srt", "a.html"])
-def test_cut_segments_and_terms_that_are_missing_are_said(served: Served, name: str):
+def test_cut_segments_and_terms_that_are_missing_are_said(served, name):
     # The run reads 59 subwords, and no text has the second term.
     texts = [b"one two nine", b"nine", b"one " * 200]
     data = b"".join(map({"a.srt": SRT, "a.html": b"<p>%s</p>\n"}.get(name, b"%s\n").__mod__, texts))
@@ -360,7 +359,7 @@ def test_cut_segments_and_terms_that_are_missing_are_said(served: Served, name: 
     assert "notes" not in plain
 
 
-def test_a_file_in_another_language_is_said(served: Served, monkeypatch: pytest.MonkeyPatch):
+def test_a_file_in_another_language_is_said(served, monkeypatch):
     assert "notes" not in served.upload("a.txt", b"one\ntwo").json
     # The words of this run are in no language.
     monkeypatch.setattr(InputLanguage, "sentence", lambda self: f"{len(self._lines)} in German")

@@ -8,7 +8,6 @@ from conftest import relabelled
 from support.served import Served
 
 from mtkit.documents import FORMATS
-from mtkit.run_folder import Run
 from mtkit.serve import Limits, texts
 from mtkit.translate import Glossary, Translator
 
@@ -18,14 +17,14 @@ def one(plain: Translator, text: str) -> str:
     return found
 
 
-def test_a_text_has_a_text_and_a_list_a_list(served: Served, plain: Translator):
+def test_a_text_has_a_text_and_a_list_a_list(served, plain):
     assert served.translate("one two").json == {"translatedText": one(plain, "one two")}
     expected = list(plain.translate(["one two", "three"]))
     assert served.translate(["one two", "three"]).json == {"translatedText": expected}
     assert served.translate(["one two"]).json == {"translatedText": expected[:1]}
 
 
-def test_parameters_may_be_json_a_form_or_the_query(served: Served, plain: Translator):
+def test_parameters_may_be_json_a_form_or_the_query(served, plain):
     fields = {"q": "one zwei fünf", "source": "en", "target": "de"}
     expected = {"translatedText": one(plain, "one zwei fünf")}
     query = "q=one+zwei+f%C3%BCnf&source=en&target=de"
@@ -38,7 +37,7 @@ def test_parameters_may_be_json_a_form_or_the_query(served: Served, plain: Trans
         assert (reply.status, reply.json) == (200, expected)
 
 
-def test_only_line_ends_of_windows_change_in_a_form(served: Served, plain: Translator):
+def test_only_line_ends_of_windows_change_in_a_form(served, plain):
     blank = "\n\u2028\x85\x0b\x0c\n"
     fields = {"q": f"one{blank}two".replace("\n", "\r\n"), "source": "en", "target": "de"}
     expected = "\n".join(plain.translate(["one", "", "two"]))
@@ -93,7 +92,7 @@ def test_a_wrong_parameter_has_the_message_of_libretranslate(served, changes, me
     assert (reply.status, reply.json) == (400, {"error": message})
 
 
-def test_alternatives_are_other_translations_best_first(served: Served, plain: Translator):
+def test_alternatives_are_other_translations_best_first(served, plain):
     ((best, *others),) = plain.translate_nbest(["one two three"], n_best=4)
     found = served.translate("one two three", alternatives=3).json
     assert found["translatedText"] == best.text
@@ -119,7 +118,7 @@ def test_with_one_source_language_auto_is_that_with_its_probability(served, plai
     assert all(one["confidence"] < 10 for one in unsure)
 
 
-def test_a_text_without_letters_comes_back_with_confidence_zero(served: Served):
+def test_a_text_without_letters_comes_back_with_confidence_zero(served):
     nothing = {"confidence": 0.0, "language": "en"}
     for text in ("\U0001f600\U0001f44d", "12 / 34", " \n "):
         found = served.translate(text, source="auto").json
@@ -127,7 +126,7 @@ def test_a_text_without_letters_comes_back_with_confidence_zero(served: Served):
     assert served.form("/detect", {"q": "\U0001f600"}).json == [nothing]
 
 
-def test_auto_chooses_among_the_languages_that_can_be_translated(both: Served):
+def test_auto_chooses_among_the_languages_that_can_be_translated(both):
     german = "Die Kinder spielen heute mit ihrem neuen roten Ball im Garten."
     english = "The children are playing in the garden with their new red ball."
     found = both.translate(german, source="auto", target="en").json
@@ -201,7 +200,7 @@ def test_a_text_in_the_target_language_comes_back(served, untrained, also_untrai
     assert served.translate("Rat", source="auto").json["detectedLanguage"]["language"] == "en"
 
 
-def test_the_language_of_html_is_that_of_its_text(both: Served):
+def test_the_language_of_html_is_that_of_its_text(both):
     german = "Die Kinder spielen heute mit ihrem neuen roten Ball."
     words = "the page with the latest news from our own readers and what they think about it"
     html = f'<p class="{words}">{german}<!-- {words} --></p>\n<script>// {words}</script>'
@@ -219,7 +218,7 @@ def test_the_language_of_html_is_that_of_its_text(both: Served):
     assert found["translatedText"] == html
 
 
-def test_languages_have_names_and_targets(served: Served, both: Served):
+def test_languages_have_names_and_targets(served, both):
     # Clients send bodies with GET too.
     for reply in (served.get("/languages"), served.ask("GET", "/languages", b"api_key=x")):
         assert reply.json == [
@@ -232,7 +231,7 @@ def test_languages_have_names_and_targets(served: Served, both: Served):
     ]
 
 
-def test_health_settings_and_what_is_not_there(served: Served):
+def test_health_settings_and_what_is_not_there(served):
     assert served.get("/health").json == {"status": "ok"}
     assert served.get("/frontend/settings").json == {
         # The run has a beam of 3.
@@ -257,7 +256,7 @@ def test_health_settings_and_what_is_not_there(served: Served):
     assert served.form("/detect", {}).json == {"error": "Invalid request: missing q parameter"}
 
 
-def test_a_glossary_is_as_in_translate(served: Served, plain: Translator):
+def test_a_glossary_is_as_in_translate(served, plain):
     terms = {"two": "zwo", "four": "vier"}
     expected = one(plain.variant(glossary=Glossary(terms)), "one two three four")
     found = served.translate("one two three four", glossary=terms).json["translatedText"]
@@ -267,7 +266,7 @@ def test_a_glossary_is_as_in_translate(served: Served, plain: Translator):
 
 
 @pytest.mark.parametrize("form", ["text", "html"])
-def test_terms_that_a_translation_lacks_are_named_and_counted(untrained: Run, form: str):
+def test_terms_that_a_translation_lacks_are_named_and_counted(untrained, form):
     # No text has the second term.
     terms = {"two": "zwo", "nine": "\x01"}
     with Served([untrained]) as server:
@@ -279,13 +278,13 @@ def test_terms_that_a_translation_lacks_are_named_and_counted(untrained: Run, fo
         assert "mtkit_text_warnings_total 3.0" in server.get("/metrics").body.decode()
 
 
-def test_a_text_that_is_copied_lacks_no_terms(served: Served):
+def test_a_text_that_is_copied_lacks_no_terms(served):
     found = served.translate("one", target="en", glossary={"one": "x"}).json
     assert found == {"translatedText": "one", "missingTerms": []}
 
 
 @pytest.mark.parametrize("form", ["text", "html"])
-def test_a_text_that_is_cut_at_the_limit_has_a_sign(served: Served, form: str):
+def test_a_text_that_is_cut_at_the_limit_has_a_sign(served, form):
     # The run reads 59 subwords.
     long = f"one\n{'one ' * 200}\ntwo"
     assert served.translate(long, format=form).json["truncated"] is True
@@ -321,7 +320,7 @@ def test_a_glossary_is_read_outside_of_the_event_loop(untrained, monkeypatch):
         assert server._thread.name not in threads
 
 
-def test_every_answer_of_the_apis_may_be_used_by_pages_of_all_origins(served: Served):
+def test_every_answer_of_the_apis_may_be_used_by_pages_of_all_origins(served):
     replies = (
         served.translate("one"),
         served.translate("one", target="zz"),
@@ -346,13 +345,13 @@ def test_every_answer_of_the_apis_may_be_used_by_pages_of_all_origins(served: Se
             assert not [name for name in names if "access-control" in name]
 
 
-def test_answers_are_not_cached_and_have_the_type_that_they_say(served: Served):
+def test_answers_are_not_cached_and_have_the_type_that_they_say(served):
     for reply in (served.translate("one"), served.get("/v2/languages"), served.get("/metrics")):
         assert reply.headers["cache-control"] == "no-store"
         assert reply.headers["x-content-type-options"] == "nosniff"
 
 
-def test_metrics_count_requests_and_what_was_decoded(untrained: Run):
+def test_metrics_count_requests_and_what_was_decoded(untrained):
     with Served([untrained], limits=Limits(characters=10)) as server:
         server.translate("one two")
         server.translate("x" * 11)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from conftest import copied_run
-from support.command_line import Place
 from support.served import Served, request_bytes, until
 
 from mtkit.check import Checker, RunChecks
@@ -20,7 +19,7 @@ LINES = ["one two three", "猫 one two", "nine eight"]
 
 
 @pytest.fixture(scope="module")
-def checked(fitted: Run) -> Iterator[Served]:
+def checked(fitted) -> Iterator[Served]:
     with Served([fitted]) as served:
         yield served
 
@@ -43,13 +42,13 @@ class SlowChecks:
 
 
 @pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowChecks]:
+def slow(monkeypatch) -> Iterator[SlowChecks]:
     slow = SlowChecks(monkeypatch)
     yield slow
     slow.goes_on.set()
 
 
-def test_the_answer_is_that_of_translate(checked: Served, fitted: Run, place: Place):
+def test_the_answer_is_that_of_translate(checked, fitted, place):
     place.write("in.txt", "".join(f"{line}\n" for line in LINES))
     command = ["translate", "--run", fitted.path, "--input", "in.txt", "--json", "--check"]
     rows = [
@@ -62,7 +61,7 @@ def test_the_answer_is_that_of_translate(checked: Served, fitted: Run, place: Pl
     assert "unknown" in [one["kind"] for one in answer["findings"][1]]
 
 
-def test_the_text_has_the_lowest_confidence_of_its_lines(checked: Served):
+def test_the_text_has_the_lowest_confidence_of_its_lines(checked):
     alone = checked.translate(LINES, check=True).json
     text = "\n".join(["", f"  {LINES[0]}", LINES[1], LINES[2]])
     together = checked.translate(text, check=True).json
@@ -72,7 +71,7 @@ def test_the_text_has_the_lowest_confidence_of_its_lines(checked: Served):
     assert text[start:end] == "猫"
 
 
-def test_all_lines_of_a_request_have_a_verdict(checked: Served):
+def test_all_lines_of_a_request_have_a_verdict(checked):
     for line in LINES:
         # Of one line, the mean is no news.
         said = checked.translate(line, check=True).json["verdict"]
@@ -86,20 +85,20 @@ def test_all_lines_of_a_request_have_a_verdict(checked: Served):
     assert f"and {low} of {len(LINES)} lines " in first
 
 
-def test_there_are_no_checks_unless_they_are_asked_for(checked: Served):
+def test_there_are_no_checks_unless_they_are_asked_for(checked):
     assert not {"confidence", "findings"} & checked.translate("one").json.keys()
     for value in (False, None):
         assert not {"confidence", "findings"} & checked.translate("one", check=value).json.keys()
 
 
-def test_a_text_that_is_not_translated_has_no_confidence(checked: Served):
+def test_a_text_that_is_not_translated_has_no_confidence(checked):
     answer = checked.translate("...", check=True).json
     assert answer["translatedText"] == "..."
     assert answer["confidence"] is None
 
 
 @pytest.mark.parametrize("name", ["check", "alignments"])
-def test_what_is_neither_true_nor_false_is_refused_by_name(checked: Served, name: str):
+def test_what_is_neither_true_nor_false_is_refused_by_name(checked, name):
     message = f"Invalid request: {name} parameter is not true or false"
     for value in ("yes", "true", "", 1, 0, [True], {}):
         reply = checked.translate("one", **{name: value})
@@ -120,7 +119,7 @@ def test_a_form_says_true_and_false_in_words_or_digits(checked, value, is_checke
     assert ("findings" in reply.json) == is_checked
 
 
-def test_html_is_not_checked(checked: Served):
+def test_html_is_not_checked(checked):
     reply = checked.translate("<b>one</b>", check=True, format="html")
     assert reply.status == 400
     assert "check parameter requires the text format" in reply.json["error"]
@@ -201,7 +200,7 @@ def test_checks_for_a_client_that_goes_end_with_the_part_that_is_checked(fitted,
     assert slow.sources == ["one two", "three", "seven"]
 
 
-def test_checks_are_a_part_of_the_time_of_a_request(fitted: Run, slow: SlowChecks):
+def test_checks_are_a_part_of_the_time_of_a_request(fitted, slow):
     with Served([fitted], limits=Limits(seconds=0.2)) as served:
         reply = served.translate("one two", check=True)
         message = "the translation took longer than 0.2 s"

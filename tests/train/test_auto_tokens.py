@@ -10,8 +10,7 @@ from support.team import Team, assert_nearly_same
 from support.training import Trainings, last_weights
 
 from mtkit.base.errors import MtkitError
-from mtkit.config import Config, load_config
-from mtkit.data import PreparedData
+from mtkit.config import load_config
 from mtkit.train import gradients
 from mtkit.train.gradients import Gradients
 from mtkit.train.micro_batches import MicroBatches, padded_tokens
@@ -19,7 +18,7 @@ from mtkit.train.trainer import Trainer
 
 
 @pytest.fixture(autouse=True)
-def _restored(monkeypatch: pytest.MonkeyPatch) -> None:
+def _restored(monkeypatch) -> None:
     monkeypatch.setattr(gradients, "make_batch", gradients.make_batch)
 
 
@@ -31,7 +30,7 @@ def number_of(run: Path) -> int:
 
 
 @pytest.fixture
-def automatic(trainings: Trainings) -> Trainings:
+def automatic(trainings) -> Trainings:
     trainings.change("train", device_batch_tokens="auto", batches_per_update=1)
     return trainings
 
@@ -50,7 +49,7 @@ def test_a_run_takes_what_fits_and_is_that_with_this_number(room, automatic, cap
         assert torch.equal(tensor, given[name]), name
 
 
-def test_without_need_nothing_is_lowered(automatic: Trainings):
+def test_without_need_nothing_is_lowered(automatic):
     automatic.run("auto")
     assert number_of(automatic.folder / "auto") == 4096
     automatic.run("given", device_batch_tokens=None)
@@ -74,7 +73,7 @@ def test_a_run_that_resumes_takes_its_number_again_even_with_more_memory(automat
 
 
 @pytest.fixture
-def cramped(config: Config, tiny_data: PreparedData, monkeypatch: pytest.MonkeyPatch) -> Trainer:
+def cramped(config, tiny_data, monkeypatch) -> Trainer:
     """A trainer with two threads, and memory for one pass at a time."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     config = changed(config, "train", batches_per_update=4, device_batch_tokens="auto")
@@ -91,7 +90,7 @@ def cramped(config: Config, tiny_data: PreparedData, monkeypatch: pytest.MonkeyP
     return trainer
 
 
-def test_two_micro_batches_that_do_not_fit_together_are_computed_one_by_one(cramped: Trainer):
+def test_two_micro_batches_that_do_not_fit_together_are_computed_one_by_one(cramped):
     cramped.check_memory()
     assert cramped.micro_batches.at_once == 1
 
@@ -125,7 +124,7 @@ def test_what_fits_has_room_for_the_growth_by_bpe_dropout(share, path, config, t
 
 
 @pytest.mark.parametrize("path", ["plain", "packed"])
-def test_all_workers_take_what_fits_on_each(path: str, automatic: Trainings):
+def test_all_workers_take_what_fits_on_each(path, automatic):
     automatic.change("train", gpu_path=path)
     Team(automatic, "auto", holds={"tokens": 60, "rank": 1}).train(2)
     number = number_of(automatic.folder / "auto")

@@ -5,7 +5,6 @@ import shutil
 import signal
 import socket
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,19 +16,17 @@ from support.training import Trainings
 
 from mtkit.base.errors import MtkitError
 from mtkit.config import Config
-from mtkit.data import PreparedData
-from mtkit.run_folder import Run
 from mtkit.train import assembly
 from mtkit.train.distributed import what_happened
 
 
 @pytest.fixture(scope="module")
-def config(config: Config) -> Config:
+def config(config) -> Config:
     return changed(config, "train", **THREE_BATCHES)
 
 
 @pytest.fixture(scope="module")
-def alone(config: Config, tiny_data: PreparedData, tmp_path_factory: pytest.TempPathFactory) -> str:
+def alone(config, tiny_data, tmp_path_factory) -> str:
     """The folder of what one worker trains without dropout, in float64."""
     config = changed(config, "model", dropout=0.0)
     trainings = Trainings(config, tiny_data, tmp_path_factory.mktemp("alone"))
@@ -61,7 +58,7 @@ def test_layers_that_are_sent_in_bf16_train_as_if_autocast_had_converted_them(no
 
 
 @pytest.mark.slow
-def test_compiled_layers_that_are_sent_in_bf16_train_what_one_worker_trains(trainings: Trainings):
+def test_compiled_layers_that_are_sent_in_bf16_train_what_one_worker_trains(trainings):
     trainings.change("model", dropout=0.0)
     bf16 = {"precision": "bf16", "gpu_path": "packed", "max_steps": 3, "valid_every": 3}
     trainings.change("train", **bf16)
@@ -142,7 +139,7 @@ def test_workers_stopped_and_resumed_are_never_stopped_to_the_last_bit(sharded, 
     assert_equal_weights(trainings, "whole", "parts")
 
 
-def test_a_worker_that_fails_ends_the_run_for_all_with_its_message(trainings: Trainings):
+def test_a_worker_that_fails_ends_the_run_for_all_with_its_message(trainings):
     team = Team(trainings, "run", misbehaviour={"how": "fail", "rank": 1})
     first, second = team.start(2)
     err = [process.communicate(timeout=600)[1].decode() for process in (first, second)]
@@ -185,7 +182,7 @@ def test_a_worker_that_stalls_is_named_after_a_time_and_ends_the_run(how, who, w
             process.communicate()
 
 
-def test_a_long_validation_by_one_worker_alone_is_not_a_stall(trainings: Trainings):
+def test_a_long_validation_by_one_worker_alone_is_not_a_stall(trainings):
     # The weights are sharded, so the first worker validates alone, and the other waits.
     short = {"max_steps": 3, "valid_every": 3}
     trainings.change("train", fsdp=True, stall_timeout=8.0, **short)
@@ -194,7 +191,7 @@ def test_a_long_validation_by_one_worker_alone_is_not_a_stall(trainings: Trainin
     assert trainings.steps("run") == [3]
 
 
-def test_a_worker_does_not_wait_for_one_that_died_in_its_validation(trainings: Trainings):
+def test_a_worker_does_not_wait_for_one_that_died_in_its_validation(trainings):
     trainings.change("train", fsdp=True, max_steps=3, valid_every=3)
     team = Team(trainings, "run", misbehaviour={"how": "die", "rank": 0, "where": "validation"})
     team.use_command_line()
@@ -210,7 +207,7 @@ def test_workers_that_do_not_all_come_end_with_a_line_and_may_be_started_again(t
     assert "mtkit: error: rendezvous of the workers failed: " in said
 
 
-def test_workers_are_restarted_if_another_process_has_taken_their_port(trainings: Trainings):
+def test_workers_are_restarted_if_another_process_has_taken_their_port(trainings):
     team = Team(trainings, "run", meeting=2)
     team.use_command_line()
     with socket.socket() as other:
@@ -223,7 +220,7 @@ def test_workers_are_restarted_if_another_process_has_taken_their_port(trainings
 
 
 @pytest.fixture
-def launching(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def launching(monkeypatch) -> Iterator[None]:
     """One thread for each worker, and PyTorch's engine as talkative as before."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     engine = logging.getLogger("torch.distributed.elastic")
@@ -246,7 +243,7 @@ def test_a_bug_keeps_its_traceback_and_the_workers_are_started_again(trainings, 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("launching")
-def test_a_worker_that_has_finished_ends_before_the_interpreter_does(trainings: Trainings):
+def test_a_worker_that_has_finished_ends_before_the_interpreter_does(trainings):
     # PyTorch aborts a process whose interpreter ends while Gloo's threads still have tensors.
     misbehaviour = {"how": "abort at exit", "where": "start"}
     assert Team(trainings, "run", misbehaviour=misbehaviour).launch(2) == 0
@@ -293,7 +290,7 @@ def test_restart_begins_again_even_if_the_first_start_comes_to_nothing(trainings
 
 
 @pytest.fixture
-def continued(tiny_config: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path):
+def continued(tiny_config, tiny_data, tiny_run, tmp_path):
     """Trainings that go on from step 4, named run and late."""
     for name in ("run", "late"):
         shutil.copytree(tiny_run.path, tmp_path / name)
@@ -316,7 +313,7 @@ def test_a_worker_that_would_train_something_else_is_named(facts, message, conti
     assert continued.steps("run") == [2, 4]
 
 
-def test_workers_that_share_a_gpu_are_named(monkeypatch: pytest.MonkeyPatch):
+def test_workers_that_share_a_gpu_are_named(monkeypatch):
     monkeypatch.setattr(
         torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid=device.index)
     )
@@ -332,7 +329,7 @@ def test_workers_that_share_a_gpu_are_named(monkeypatch: pytest.MonkeyPatch):
 LATE = {"sees": [1, "checkpoints"]}
 
 
-def test_what_to_continue_is_chosen_by_the_first_worker(continued: Trainings):
+def test_what_to_continue_is_chosen_by_the_first_worker(continued):
     Team(continued, "run").train(2)
     Team(continued, "late", **LATE).train(2)
     assert len(continued.rows("run", "loss")) == 3
@@ -340,7 +337,7 @@ def test_what_to_continue_is_chosen_by_the_first_worker(continued: Trainings):
     assert_equal_weights(continued, "run", "late")
 
 
-def test_where_a_run_is_finished_is_chosen_by_the_first_worker(continued: Trainings):
+def test_where_a_run_is_finished_is_chosen_by_the_first_worker(continued):
     for name, facts in (("run", {}), ("late", LATE)):
         team = Team(continued, name, max_steps=9, **facts)
         team.use_command_line("--finish-in=2")

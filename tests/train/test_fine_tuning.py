@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import torch
 from conftest import changed, random_run, slow
-from support.command_line import Place
 from support.runs import contents, remade
-from support.training import Trainings, before_update, interrupt, kill, last_weights, rows_of
+from support.training import before_update, interrupt, kill, last_weights, rows_of
 from torch import Tensor
 
 from mtkit.base.errors import MtkitError
@@ -44,7 +43,7 @@ def test_a_rate_of_zero_leaves_the_initial_weights_as_they_are_to_the_last_bit(t
     assert all(torch.equal(base[name], same[name]) for name in base)
 
 
-def test_by_default_it_starts_from_the_weights_that_translate(tunings: Trainings, tiny_run: Run):
+def test_by_default_it_starts_from_the_weights_that_translate(tunings, tiny_run):
     tunings.run("r", init_from=str(tiny_run.path), learning_rate=0.0)
     expected, _ = tiny_run.select(None)
     found = last_weights(tunings.folder / "r")
@@ -55,7 +54,7 @@ def test_by_default_it_starts_from_the_weights_that_translate(tunings: Trainings
     assert len(begun.sha256) == 64
 
 
-def test_the_model_and_the_vocabulary_come_from_the_run(tunings: Trainings, tiny_run: Run):
+def test_the_model_and_the_vocabulary_come_from_the_run(tunings, tiny_run):
     tunings.tune("r")
     made = tunings.open("r")
     assert made.config.model == tiny_run.config.model
@@ -181,20 +180,20 @@ def test_the_licence_of_an_imported_model_is_kept_over_generations(tunings, tiny
 
 
 @pytest.fixture
-def whole(tunings: Trainings) -> Path:
+def whole(tunings) -> Path:
     """A run that was fine-tuned without a stop."""
     tunings.tune("whole")
     return tunings.folder / "whole"
 
 
 @pytest.fixture
-def base(tiny_run: Run, tmp_path: Path) -> Path:
+def base(tiny_run, tmp_path) -> Path:
     """A copy of the run that was fine-tuned, which a test may change."""
     return Path(shutil.copytree(tiny_run.path, tmp_path / "base"))
 
 
 @pytest.fixture
-def stopped(base: Path, tunings: Trainings) -> Path:
+def stopped(base, tunings) -> Path:
     """A run that was started from `base` and stopped before its third update."""
     tunings.stopped("stopped", 3, interrupt, base=Run.open(base))
     return tunings.folder / "stopped"
@@ -215,7 +214,7 @@ def test_the_first_validation_is_of_the_weights_to_start_from(stopped, tunings, 
 
 
 @pytest.fixture
-def pages(monkeypatch: pytest.MonkeyPatch) -> list[RunFacts]:
+def pages(monkeypatch) -> list[RunFacts]:
     """What the pages about runs were given."""
     given: list[RunFacts] = []
 
@@ -305,13 +304,13 @@ def test_a_run_is_not_restarted_without_its_initial_weights_and_keeps_its_checkp
     assert contents(whole) == before
 
 
-def test_a_low_rank_change_of_random_weights_is_refused(trainings: Trainings):
+def test_a_low_rank_change_of_random_weights_is_refused(trainings):
     with pytest.raises(MtkitError, match=r"^train\.lora_rank: .* give --init-from RUN$"):
         trainings.run("r", **LORA)
     assert not (trainings.folder / "r").exists()
 
 
-def test_the_preset_for_fine_tuning_needs_a_run(trained: Place):
+def test_the_preset_for_fine_tuning_needs_a_run(trained):
     before = contents(trained.folder / "runs" / "tiny")
     (trained.folder / "empty").mkdir()
     existing = ["--run", "runs/tiny", "--restart"]
@@ -334,7 +333,7 @@ def test_a_run_whose_base_was_trained_on_resumes_without_naming_it(
     tunings.assert_same("whole", "stopped")
 
 
-def test_a_run_is_not_continued_with_other_initial_weights(tunings: Trainings, tiny_run: Run):
+def test_a_run_is_not_continued_with_other_initial_weights(tunings, tiny_run):
     other = random_run(tunings.folder / "other", tunings.data, 7, config=tiny_run.config)
     tunings.tune("r")
     with pytest.raises(MtkitError, match=r"not started from step 1 of .*other, but from step 4 of"):
@@ -374,11 +373,11 @@ def test_a_run_does_not_start_from_itself_and_keeps_its_checkpoints(tunings, beg
         ("a:b:best", "a:b", "best"),
     ],
 )
-def test_a_checkpoint_is_named_behind_a_colon(text: str, run: str, which: str | None):
+def test_a_checkpoint_is_named_behind_a_colon(text, run, which):
     assert split_checkpoint(text) == (Path(run), which)
 
 
-def test_a_folder_with_a_colon_in_its_name_is_the_run(tmp_path: Path):
+def test_a_folder_with_a_colon_in_its_name_is_the_run(tmp_path):
     (tmp_path / "a:best").mkdir()
     assert split_checkpoint(f"{tmp_path}/a:best") == (tmp_path / "a:best", None)
     assert split_checkpoint(f"{tmp_path}/a:best:last") == (tmp_path / "a:best", "last")

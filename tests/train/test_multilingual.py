@@ -18,7 +18,6 @@ from support.served import Served
 
 from mtkit.base.errors import MtkitError
 from mtkit.batches import TokenBatches
-from mtkit.config import Config
 from mtkit.convert.export_run import _check_text
 from mtkit.data import PreparedData, also_split
 from mtkit.prepare import prepare_files
@@ -34,7 +33,7 @@ DIRECTIONS = [("en", "de"), ("de", "en"), ("en", "el")]
 
 
 @pytest.fixture(scope="session")
-def text(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Files]:
+def text(tmp_path_factory) -> dict[str, Files]:
     """Numbers in English and German, the same with sides swapped, and in English and Greek."""
     folder = tmp_path_factory.mktemp("several")
     found = {}
@@ -64,22 +63,20 @@ def prepared(text: dict[str, Files], out: Path, **settings: Any) -> PreparedData
 
 
 @pytest.fixture(scope="session")
-def many(text: dict[str, Files], tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
+def many(text, tmp_path_factory) -> PreparedData:
     """English to German and back, and English to Greek, in one folder."""
     return prepared(text, tmp_path_factory.mktemp("many") / "many")
 
 
 @pytest.fixture(scope="session")
-def many_run(
-    many: PreparedData, tiny_config: Config, tmp_path_factory: pytest.TempPathFactory
-) -> Run:
+def many_run(many, tiny_config, tmp_path_factory) -> Run:
     place = tmp_path_factory.mktemp("many-run") / "many"
     train.run(tiny_config, many, place, device="cpu")
     return Run.open(place)
 
 
 @pytest.fixture(scope="session")
-def untrained_many(many: PreparedData, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def untrained_many(many, tmp_path_factory) -> Run:
     """A model with random weights of these languages, which writes something else for each line."""
     run = random_run(tmp_path_factory.mktemp("untrained-many") / "many", many, 5)
     pairs = [{"src_lang": src, "tgt_lang": tgt} for src, tgt in DIRECTIONS]
@@ -92,7 +89,7 @@ def untrained_many(many: PreparedData, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture
-def desk(place: Place, many: PreparedData, many_run: Run) -> Place:
+def desk(place, many, many_run) -> Place:
     """A working directory with the run, whose data is where it was."""
     (place.folder / "runs").mkdir()
     (place.folder / "runs" / "many").symlink_to(many_run.path)
@@ -241,7 +238,7 @@ def test_the_tag_decides_the_translation_and_no_tag_is_in_an_output(untrained_ma
     assert len({tuple(one.text for one in of_one) for of_one in found.values()}) == 3
 
 
-def test_text_that_contains_a_tag_is_translated_as_text(untrained_many: Run):
+def test_text_that_contains_a_tag_is_translated_as_text(untrained_many):
     with Translator.load(untrained_many, tgt_lang="de") as translator:
         plain, tagged = "one two", ">>el<< one two"
         (ids,) = translator.reader.encode([tagged], [1])
@@ -253,7 +250,7 @@ def test_text_that_contains_a_tag_is_translated_as_text(untrained_many: Run):
         assert list(translator.translate([""])) == [""]
 
 
-def test_the_tag_counts_for_the_limit_of_source_tokens(untrained_many: Run):
+def test_the_tag_counts_for_the_limit_of_source_tokens(untrained_many):
     config = UNTRAINED.decode.model_copy(update={"max_source_tokens": 6})
     with Translator.load(untrained_many, config=config, tgt_lang="el") as translator:
         (ids,) = translator.reader.encode(["one two three four five six"], [1])
@@ -261,13 +258,13 @@ def test_the_tag_counts_for_the_limit_of_source_tokens(untrained_many: Run):
         assert ids[0] == translator.src_tokenizer.language_tags["el"]
 
 
-def test_the_command_at_the_end_of_a_training_chooses_a_language(desk: Place):
+def test_the_command_at_the_end_of_a_training_chooses_a_language(desk):
     outcome = desk.mtkit("train", "--run", "runs/many", "--device", "cpu")
     assert outcome.status == 0
     assert "mtkit translate --run runs/many --tgt-lang de < input.txt" in outcome.err.splitlines()
 
 
-def test_a_language_must_be_chosen_and_an_unknown_one_is_refused_with_those_there_are(desk: Place):
+def test_a_language_must_be_chosen_and_an_unknown_one_is_refused_with_those_there_are(desk):
     refused = desk.refused("translate", "--run", "runs/many", stdin=b"one\n")
     assert "translates to several languages, de, el, en; choose one with --tgt-lang" in refused
     for option, code in (("--tgt-lang", "fr"), ("--src-lang", "fr")):
@@ -280,14 +277,14 @@ def test_a_language_must_be_chosen_and_an_unknown_one_is_refused_with_those_ther
 
 
 @pytest.mark.parametrize("option", ["--tgt-lang", "--src-lang"])
-def test_an_empty_code_is_refused_and_does_not_mean_some_language(option: str, desk: Place):
+def test_an_empty_code_is_refused_and_does_not_mean_some_language(option, desk):
     languages = {"--tgt-lang": "de", "--src-lang": "en"} | {option: ""}
     given = [text for pair in languages.items() for text in pair]
     refused = desk.refused("translate", "--run", "runs/many", *given, stdin=b"one\n")
     assert f"{option}: is empty; give a language code, or leave the option out" in refused
 
 
-def test_a_direction_that_was_not_trained_is_translated_with_a_warning(desk: Place):
+def test_a_direction_that_was_not_trained_is_translated_with_a_warning(desk):
     arguments = ["translate", "--run", "runs/many", "--tgt-lang", "el"]
     for language, warned in (("de", True), ("en", False)):
         outcome = desk.mtkit(*arguments, "--src-lang", language, stdin=b"eins zwei\n")
@@ -296,14 +293,14 @@ def test_a_direction_that_was_not_trained_is_translated_with_a_warning(desk: Pla
         assert ("was not trained to translate de to el" in outcome.err) == warned
 
 
-def test_a_model_of_two_languages_accepts_them_and_refuses_others(trained: Place):
+def test_a_model_of_two_languages_accepts_them_and_refuses_others(trained):
     outcome = trained.mtkit("translate", "--tgt-lang", "de", "--src-lang", "en", stdin=b"one\n")
     assert outcome.status == 0
     refused = trained.refused("translate", "--tgt-lang", "fr", stdin=b"one\n")
     assert refused.endswith("translates en to de, and not to fr")
 
 
-def test_score_prints_each_direction_with_its_signature(desk: Place):
+def test_score_prints_each_direction_with_its_signature(desk):
     outcome = desk.mtkit("score", "--run", "runs/many", "--beam-size", "1")
     assert outcome.status == 0, outcome.err
     lines = outcome.out.splitlines()
@@ -348,7 +345,7 @@ def test_a_multilingual_and_a_bilingual_run_are_compared_on_bilingual_data(
 
 
 @pytest.mark.parametrize("format_", ["safetensors", slow("ctranslate2"), slow("huggingface")])
-def test_an_export_agrees_with_the_run(format_: str, desk: Place):
+def test_an_export_agrees_with_the_run(format_, desk):
     if format_ != "safetensors":
         pytest.importorskip("ctranslate2" if format_ == "ctranslate2" else "transformers")
     outcome = desk.mtkit("export", "runs/many", "out", "--format", format_)
@@ -429,7 +426,7 @@ def test_languages_that_cannot_be_told_apart_are_refused(languages, message, tex
         prepare_several("bad", tmp_path / "bad", directions=directions)
 
 
-def test_a_server_translates_in_all_directions_that_were_trained(untrained_many: Run) -> None:
+def test_a_server_translates_in_all_directions_that_were_trained(untrained_many):
     with Served([untrained_many]) as server:
         assert {one["code"]: one["targets"] for one in server.get("/languages").json} == {
             "de": ["de", "en"],

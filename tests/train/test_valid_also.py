@@ -1,12 +1,11 @@
 """Further validation sets: prepared, measured at every validation, and of no influence."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from conftest import TinyText, changed, number_pairs, write_pairs
+from conftest import changed, number_pairs, write_pairs
 from support.training import Trainings, events_of
 
 from mtkit.base.errors import MtkitError
@@ -21,7 +20,7 @@ from mtkit.translate import Translator
 
 
 @pytest.fixture(scope="session")
-def two_sets(tiny_text: TinyText, tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
+def two_sets(tiny_text, tmp_path_factory) -> PreparedData:
     """The tiny corpus with a further set of 12 pairs, and one that is the validation set itself."""
     folder = tmp_path_factory.mktemp("two-sets")
     news = write_pairs(folder, "news", number_pairs(12, seed=11))
@@ -31,9 +30,7 @@ def two_sets(tiny_text: TinyText, tmp_path_factory: pytest.TempPathFactory) -> P
 
 
 @pytest.fixture(scope="session")
-def watched(
-    two_sets: PreparedData, tiny_config: Config, tmp_path_factory: pytest.TempPathFactory
-) -> Run:
+def watched(two_sets, tiny_config, tmp_path_factory) -> Run:
     """A run that is validated twice on all sets."""
     place = tmp_path_factory.mktemp("watched") / "run"
     train.run(changed(tiny_config, "train", valid_every=2), two_sets, place, device="cpu")
@@ -72,7 +69,7 @@ def test_training_pairs_that_are_also_in_a_further_set_are_counted(tiny_text, tm
     assert report.dropped["overlap"] >= 7
 
 
-def test_each_validation_measures_every_set(watched: Run, two_sets: PreparedData):
+def test_each_validation_measures_every_set(watched, two_sets):
     rows = validations(watched)
     assert [row["step"] for row in rows] == [2, 4]
     for row in rows:
@@ -95,7 +92,7 @@ def test_each_validation_measures_every_set(watched: Run, two_sets: PreparedData
     assert news["loss"] == pytest.approx(total / count, rel=1e-4)
 
 
-def test_further_sets_change_nothing_in_the_training(watched: Run, trainings: Trainings):
+def test_further_sets_change_nothing_in_the_training(watched, trainings):
     trainings.run("run", config=watched.config)
     alone = trainings.open("run")
     for ours, theirs in zip(watched.checkpoints(), alone.checkpoints(), strict=True):
@@ -155,7 +152,7 @@ def test_the_scores_of_every_set_are_printed_drawn_and_written_for_tensorboard(
         assert dict(events_of(Run.open(tmp_path / "run"), tag))[2] == pytest.approx(value)
 
 
-def test_an_empty_further_set_is_refused_by_name(tiny_text: TinyText, tmp_path: Path):
+def test_an_empty_further_set_is_refused_by_name(tiny_text, tmp_path):
     empty = write_pairs(tmp_path, "empty", [])
     with pytest.raises(MtkitError, match=r"empty\.en"):
         prepare_files(
@@ -209,7 +206,7 @@ def test_what_a_set_has_lost_is_a_sentence():
 
 
 @pytest.mark.parametrize(("best_set", "step"), [(None, 4), ("old", 2), ("new", 4)])
-def test_a_further_set_may_select_the_best_checkpoint(best_set: str | None, step: int):
+def test_a_further_set_may_select_the_best_checkpoint(best_set, step):
     assert forgetful(best_set=best_set).best_step() == step
 
 

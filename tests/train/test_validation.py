@@ -8,7 +8,6 @@ import torch
 from conftest import changed
 
 from mtkit import native
-from mtkit.config import Config
 from mtkit.data import PreparedData
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
@@ -69,7 +68,7 @@ def test_tokenised_validation_text_is_pointed_out_once_in_a_run(
     assert "tokenized" not in capfd.readouterr().err
 
 
-def test_a_validation_translates_in_float32_on_a_cpu(config: Config, tiny_data: PreparedData):
+def test_a_validation_translates_in_float32_on_a_cpu(config, tiny_data):
     trainer = Trainer(changed(config, "train", precision="bf16"), tiny_data, device=CPU)
     trainer.update(next(trainer.batches))
     found = trainer.validate().translations

@@ -6,12 +6,11 @@ import re
 import resource
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from support.training import Trainings, before_update, events_of, interrupt, kill, rows_of
+from support.training import before_update, events_of, interrupt, kill, rows_of
 
 from mtkit.base.errors import MtkitError
 from mtkit.config import TrainConfig, load_config
@@ -293,7 +292,7 @@ def test_every_validation_keeps_translations_of_the_same_lines_and_the_page_is_t
     assert row["samples"][0]["src"] in (tiny_run.path / "report.html").read_text(encoding="utf-8")
 
 
-def test_a_resumed_run_has_no_sample_and_no_event_twice(trainings: Trainings):
+def test_a_resumed_run_has_no_sample_and_no_event_twice(trainings):
     for end in (4, 6):
         trainings.run("run", max_steps=end, valid_every=2, checkpoint_every=2)
     run = trainings.open("run")
@@ -336,7 +335,7 @@ def test_events_that_cannot_be_written_neither_stop_nor_delay_a_run(begun, caplo
     assert max(file.stat().st_size for file in (run.path / "tensorboard").iterdir()) == size <= 1200
 
 
-def test_every_event_is_in_its_file_as_soon_as_it_is_logged(begun: Path):
+def test_every_event_is_in_its_file_as_soon_as_it_is_logged(begun):
     run = Run.open(begun)
     journal = MetricsLogger(run, 4)
     for step in (5, 6):

@@ -8,7 +8,6 @@ from conftest import random_run
 from support.translators import ids_of
 
 from mtkit.base.errors import MtkitError
-from mtkit.data import PreparedData
 from mtkit.run_folder import Run
 from mtkit.tokenizer import BOS_ID, EOS_ID
 from mtkit.translate.loading import choose_direction
@@ -30,7 +29,7 @@ def by_forward_passes(runs: list[Run], source: str, ids: list[int]) -> list[floa
 
 
 @pytest.fixture(scope="module")
-def same(uneven: Run, greek_data: PreparedData, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def same(uneven, greek_data, tmp_path_factory) -> Run:
     """Another run with both vocabularies of `uneven`."""
     place = tmp_path_factory.mktemp("same") / "run"
     return random_run(place, greek_data, 6, tokenizers=uneven.tokenizers())

@@ -16,9 +16,7 @@ from hypothesis import strategies as st
 
 from mtkit.base.errors import MtkitError
 from mtkit.config import DecodeConfig
-from mtkit.data import PreparedData
 from mtkit.native import available
-from mtkit.run_folder import Run
 from mtkit.tokenizer import UNK_ID, Tokenizer
 from mtkit.translate import Glossary, Translation, Translator, Window
 from mtkit.translate.glossary.terms import TermEncoder, missing_terms
@@ -28,7 +26,7 @@ TERMS = {"one": "Bein", "two three": "acht neun", "nine": "fünf", "zebra": "Zu-
 
 
 @pytest.fixture(scope="module")
-def roomy(untrained: Run) -> DecodeConfig:
+def roomy(untrained) -> DecodeConfig:
     """With room for many terms in an output."""
     return untrained.config.decode.model_copy(update={"max_extra_length": 25})
 
@@ -59,7 +57,7 @@ def read(folder: Path, text: str | bytes, name: str = "terms.tsv") -> Glossary:
 
 
 @pytest.mark.parametrize("name", ["terms.tsv", "terms.tsv.gz"])
-def test_a_glossary_is_read_from_a_plain_or_compressed_file(name: str, tmp_path: Path):
+def test_a_glossary_is_read_from_a_plain_or_compressed_file(name, tmp_path):
     text = "\ufeffcat\tKatze\r\n\n# pets\n#\ndog\t Hund \r\n#tag\t#Schlagwort\ncat\tKatze\n"
     glossary = read(tmp_path, text, name)
     assert len(glossary) == 3
@@ -99,7 +97,7 @@ def test_a_first_line_that_names_the_columns_is_no_term(header, tmp_path, caplog
 @pytest.mark.parametrize(
     "line", ["en\tes", "source\tQuelle", "de\ten", "cat\ttarget", "en-x\tde-x"]
 )
-def test_a_first_line_with_other_words_is_a_term(line: str, tmp_path: Path):
+def test_a_first_line_with_other_words_is_a_term(line, tmp_path):
     source, target = line.split("\t")
     assert read(tmp_path, f"{line}\n").demanded(source) == [target]
 
@@ -110,7 +108,7 @@ def test_a_term_with_a_tag_is_reported_once(tmp_path, caplog):
     assert record.message.startswith(f"{tmp_path / 'terms.tsv'}, line 2: has a tag")
 
 
-def test_the_checksum_is_that_of_the_terms(tmp_path: Path):
+def test_the_checksum_is_that_of_the_terms(tmp_path):
     one = read(tmp_path, "cat\tKatze\ndog\tHund\n")
     assert one.digest == read(tmp_path, "# pets\ndog\tHund\ncat\tKatze\n").digest
     assert one.digest != read(tmp_path, "cat\tKater\ndog\tHund\n").digest
@@ -150,11 +148,11 @@ def test_the_checksum_is_that_of_the_terms(tmp_path: Path):
         ({"cat": "x"}, "", ""),
     ],
 )
-def test_source_terms_are_found(terms: dict[str, str], line: str, expected: str):
+def test_source_terms_are_found(terms, line, expected):
     assert "".join(Glossary(terms).demanded(line)) == expected
 
 
-def test_a_demand_has_the_source_without_the_term(tokenizer: Tokenizer):
+def test_a_demand_has_the_source_without_the_term(tokenizer):
     glossary = Glossary({"two three": "acht", "nine": "neun"})
     found = glossary.demands("one two three nine", tokenizer, prefix=[7])
     encode = tokenizer.encode
@@ -164,7 +162,7 @@ def test_a_demand_has_the_source_without_the_term(tokenizer: Tokenizer):
     ]
 
 
-def test_demands_do_not_each_hold_the_whole_sentence(tokenizer: Tokenizer):
+def test_demands_do_not_each_hold_the_whole_sentence(tokenizer):
     glossary = Glossary({"a": "x"})
     glossary.demands("a a", tokenizer)
     tracemalloc.start()
@@ -197,7 +195,7 @@ phrases_of_words = st.lists(st.sampled_from("abc"), min_size=1, max_size=3).map(
 
 
 @given(st.lists(phrases_of_words, max_size=8), st.lists(st.sampled_from("abcd"), max_size=9))
-def test_the_longest_terms_are_found_from_left_to_right(sources: list[str], words: list[str]):
+def test_the_longest_terms_are_found_from_left_to_right(sources, words):
     terms = {source: str(number) for number, source in enumerate(sources)}
     line = " ".join(words)
     assert Glossary(terms).demanded(line) == plain_demanded(terms, line)
@@ -218,7 +216,7 @@ def test_the_longest_terms_are_found_from_left_to_right(sources: list[str], word
         (["b", "a"], "", ["b", "a"]),
     ],
 )
-def test_terms_that_a_translation_lacks_are_found(terms: list[str], text: str, expected: list[str]):
+def test_terms_that_a_translation_lacks_are_found(terms, text, expected):
     assert [terms[i] for i in missing_terms(terms, text)] == expected
 
 
@@ -226,12 +224,12 @@ def test_terms_that_a_translation_lacks_are_found(terms: list[str], text: str, e
 
 
 @pytest.fixture(scope="module")
-def tokenizer(tiny_data: PreparedData) -> Tokenizer:
+def tokenizer(tiny_data) -> Tokenizer:
     return tiny_data.tokenizers()[1]
 
 
 @given(st.text(min_size=1, max_size=12))
-def test_every_spelling_of_a_term_makes_the_term(tokenizer: Tokenizer, term: str):
+def test_every_spelling_of_a_term_makes_the_term(tokenizer, term):
     normal, phrase = TermEncoder(tokenizer).encoded(term)
     assert bool(phrase) == bool(normal)
     for spelling in phrase.spellings:
@@ -239,7 +237,7 @@ def test_every_spelling_of_a_term_makes_the_term(tokenizer: Tokenizer, term: str
         assert tokenizer.decode([*tokenizer.encode("x"), *spelling.tokens]).endswith(normal)
 
 
-def test_a_term_is_spelt_as_after_a_space_and_as_after_a_bracket(tokenizer: Tokenizer):
+def test_a_term_is_spelt_as_after_a_space_and_as_after_a_bracket(tokenizer):
     phrase = TermEncoder(tokenizer).phrase("acht")
     usual, inside = phrase.spellings
     assert tokenizer.decode([*tokenizer.encode("x"), *usual.tokens]) == "x acht"
@@ -247,7 +245,7 @@ def test_a_term_is_spelt_as_after_a_space_and_as_after_a_bracket(tokenizer: Toke
     assert (usual.needs_opening, inside.needs_opening, phrase.is_word) == (False, True, True)
 
 
-def test_a_term_of_a_script_without_spaces_needs_none(tokenizer: Tokenizer):
+def test_a_term_of_a_script_without_spaces_needs_none(tokenizer):
     phrase = TermEncoder(tokenizer).phrase("猫")
     usual, at_start = phrase.spellings
     assert tokenizer.decode([*tokenizer.encode("x"), *usual.tokens]) == "x猫"
@@ -263,7 +261,7 @@ def expected_terms(line: str) -> list[str]:
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-def test_a_line_without_terms_is_translated_as_without_a_glossary(beam_size: int, untrained: Run):
+def test_a_line_without_terms_is_translated_as_without_a_glossary(beam_size, untrained):
     # Both decode with PyTorch: a glossary needs it.
     changes = {"beam_size": beam_size, "engine": "torch"}
     config = untrained.config.decode.model_copy(update=changes)
@@ -365,7 +363,7 @@ def test_terms_that_do_not_fit_are_reported_and_the_others_are_kept(untrained, c
     )
 
 
-def test_only_what_is_left_of_a_line_that_is_cut_demands_terms(untrained: Run):
+def test_only_what_is_left_of_a_line_that_is_cut_demands_terms(untrained):
     held = Translator.load(untrained, device="cpu", glossary=Glossary({"nine": "acht"}))
     ((best,),) = held.translate_nbest(["one " * 200 + "nine"], n_best=1)
     assert best.missing == ()
@@ -399,7 +397,7 @@ def test_every_term_is_in_each_of_the_best_translations(names, changes, roomy, r
 
 
 @pytest.mark.usefixtures("searched_terms")
-def test_terms_go_with_forced_beginnings(untrained: Run, roomy: DecodeConfig):
+def test_terms_go_with_forced_beginnings(untrained, roomy):
     held = Translator.load(untrained, config=roomy, device="cpu", glossary=Glossary(TERMS))
     lines, prefixes = ["one two three", "nine", "zebra"], ["vier Bein", "", "Zu"]
     for line, prefix, text in zip(
@@ -410,7 +408,7 @@ def test_terms_go_with_forced_beginnings(untrained: Run, roomy: DecodeConfig):
 
 
 @pytest.mark.usefixtures("searched_terms")
-def test_terms_are_demanded_of_each_sentence(untrained: Run, roomy: DecodeConfig):
+def test_terms_are_demanded_of_each_sentence(untrained, roomy):
     config = roomy.model_copy(update={"split_sentences": True})
     glossary = Glossary({"One": "acht", "four five": "neun"})
     held = Translator.load(untrained, config=config, device="cpu", glossary=glossary)
@@ -424,13 +422,13 @@ def test_terms_are_demanded_of_each_sentence(untrained: Run, roomy: DecodeConfig
 
 
 @pytest.mark.parametrize("changes", [{"sample": True}, {"mbr_samples": 4}])
-def test_sampling_is_refused(changes: dict[str, object], untrained: Run):
+def test_sampling_is_refused(changes, untrained):
     config = untrained.config.decode.model_copy(update=changes)
     with pytest.raises(MtkitError, match=r"decode\.\w+: cannot be combined with a glossary"):
         Translator.load(untrained, config=config, device="cpu", glossary=Glossary(TERMS))
 
 
-def test_a_warning_names_the_line_of_a_window(untrained: Run, caplog: pytest.LogCaptureFixture):
+def test_a_warning_names_the_line_of_a_window(untrained, caplog):
     config = untrained.config.decode.model_copy(update={"max_length": 1})
     held = Translator.load(untrained, config=config, device="cpu", glossary=Glossary(TERMS))
     lines = ["four", "one", "", "zebra"]

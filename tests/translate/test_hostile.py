@@ -58,9 +58,7 @@ def translated(folder: Path, run: Run, lines: list[bytes]) -> tuple[int | None, 
 
 
 @pytest.fixture(scope="module")
-def answered(
-    tiny_run: Run, tmp_path_factory: pytest.TempPathFactory
-) -> dict[int, tuple[list[bytes], bytes, str, int]]:
+def answered(tiny_run, tmp_path_factory) -> dict[int, tuple[list[bytes], bytes, str, int]]:
     """Lines once, and again and again: what came out, what was said, and the peak of memory."""
     found = {}
     for times in (1, OFTEN):

@@ -65,9 +65,7 @@ NOT_FINITE["all"] = filled("", torch.nan)
 
 
 @pytest.fixture(scope="module", params=BROKEN)
-def broken(
-    request: pytest.FixtureRequest, untrained: Run, tmp_path_factory: pytest.TempPathFactory
-) -> Run:
+def broken(request, untrained, tmp_path_factory) -> Run:
     place = tmp_path_factory.mktemp(request.param.replace(" ", "-")) / "run"
     return with_weights(untrained, place, BROKEN[request.param])
 
@@ -89,7 +87,7 @@ def test_weights_that_compute_no_numbers_are_refused_with_their_name(engine, set
         list(Translator.load(broken, device="cpu", config=config).translate(LINES))
 
 
-def test_an_ensemble_and_a_glossary_refuse_them_too(broken: Run, untrained: Run):
+def test_an_ensemble_and_a_glossary_refuse_them_too(broken, untrained):
     loads: list[Callable[[], Translator]] = [
         lambda: Translator.load([untrained, broken], device="cpu"),
         lambda: Translator.load(broken, device="cpu", glossary=Glossary({"one": "eins"})),
@@ -116,7 +114,7 @@ def test_weights_that_are_not_finite_are_refused_by_file_and_tensor(kind, untrai
             Translator.load(run, device="cpu", config=config, checkpoint="last").close()
 
 
-def test_large_weights_are_finite_although_their_sum_is_not(untrained: Run, tmp_path: Path):
+def test_large_weights_are_finite_although_their_sum_is_not(untrained, tmp_path):
     weights = untrained.select("last")[0]
     weights["embedding.weight"] = torch.full_like(weights["embedding.weight"], 3e38)
     run = with_weights(untrained, tmp_path / "run", lambda name, _: weights[name])

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from conftest import UNTRAINED, changed, random_run, slow
-from support.command_line import Place
 from support.program import printed
 from support.translators import changed_to, loaded, numbers
 
@@ -53,7 +52,7 @@ def assert_near(found: list[list[Translation]], expected: list[list[Translation]
 
 
 @pytest.mark.parametrize("name", [slow("tiny_run"), slow("untrained"), "uneven"])
-def test_translations_are_those_of_pytorch(name: str, request: pytest.FixtureRequest):
+def test_translations_are_those_of_pytorch(name, request):
     run: Run = request.getfixturevalue(name)
     with_pytorch = reference(run)
     for changes in SEARCHES:
@@ -196,7 +195,7 @@ def said(run: Run, *arguments: str, text: str = "") -> str:
     return printed("-c", WITHOUT_PYTORCH, "-q", *arguments, "--run", run.path, stdin=text)
 
 
-def test_translating_loads_no_pytorch_and_gives_its_texts(tiny_run: Run):
+def test_translating_loads_no_pytorch_and_gives_its_texts(tiny_run):
     lines = numbers(20)
     expected = "".join(f"{text}\n" for text in reference(tiny_run).translate(lines))
     text = "".join(f"{line}\n" for line in lines)
@@ -213,7 +212,7 @@ def test_translating_loads_no_pytorch_and_gives_its_texts(tiny_run: Run):
     assert len(said(tiny_run, "translate", *sampled, text=text).splitlines()) == len(lines)
 
 
-def test_scoring_loads_no_pytorch_and_gives_its_score(place: Place, tiny_run: Run):
+def test_scoring_loads_no_pytorch_and_gives_its_score(place, tiny_run):
     expected = place.mtkit("-q", "score", "--run", tiny_run.path, "--engine", "torch")
     assert expected.status == 0
     assert said(tiny_run, "score") == expected.out

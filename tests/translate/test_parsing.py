@@ -6,13 +6,10 @@ from pathlib import Path
 
 import pytest
 from conftest import changed
-from support.command_line import Place
 from support.training import Trainings, assert_same_state, interrupt
 
 from mtkit.base.errors import MtkitError
-from mtkit.config import Config
 from mtkit.convert.export_run import export
-from mtkit.data import PreparedData
 from mtkit.parsing.trees import linearise, model_source, parse_trees, restore, treebank_words
 from mtkit.run_folder import Run
 from mtkit.tokenizer import EOS_ID
@@ -26,7 +23,7 @@ def leaves(tree: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def at(parser: Run) -> list[str]:
+def at(parser) -> list[str]:
     return ["--run", str(parser.path)]
 
 
@@ -57,7 +54,7 @@ def test_a_search_among_well_formed_trees_needs_no_repair(place, at, tree_data, 
         assert any(tree["repaired"] for tree in trees) == is_any
 
 
-def test_a_tree_does_not_depend_on_its_batch(parser: Run, tree_data: PreparedData):
+def test_a_tree_does_not_depend_on_its_batch(parser, tree_data):
     lines = tree_data.text("test")[0]
     config = parser.config.decode.model_copy(update={"well_formed_trees": True, "beam_size": 5})
     with Translator.load(parser, config=config, device="cpu", tokenized=True) as translator:
@@ -65,7 +62,7 @@ def test_a_tree_does_not_depend_on_its_batch(parser: Run, tree_data: PreparedDat
         assert [next(translator.translate([line])) for line in lines] == together
 
 
-def test_plain_text_is_split_into_words_as_in_the_treebank(place: Place, at: list[str]):
+def test_plain_text_is_split_into_words_as_in_the_treebank(place, at):
     # The examples of the Penn Treebank's own description of its tokeniser, and of its manual.
     expected = {
         "Good muffins cost $3.88 in New York.": "Good muffins cost $ 3.88 in New York .",
@@ -142,7 +139,7 @@ def test_a_run_on_trees_reports_f1_and_selects_the_best_by_it(
     assert run.manifest.data.task == "parsing"
 
 
-def test_a_metric_of_another_task_is_refused(trainings: Trainings, tree_data: PreparedData):
+def test_a_metric_of_another_task_is_refused(trainings, tree_data):
     with pytest.raises(MtkitError, match=r"best_metric: bleu is not a metric of parsing.* f1 or"):
         trainings.run("run", data=tree_data)
     with pytest.raises(MtkitError, match="best_metric: f1 is not a metric of translation"):
@@ -150,9 +147,7 @@ def test_a_metric_of_another_task_is_refused(trainings: Trainings, tree_data: Pr
 
 
 @pytest.fixture(scope="module")
-def counting(
-    tree_data: PreparedData, tiny_config: Config, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def counting(tree_data, tiny_config, tmp_path_factory) -> Path:
     """A parser of two layers that counts words, trained for a few updates with guided attention."""
     place = tmp_path_factory.mktemp("counting") / "counting"
     settings = {"best_metric": "f1", "guided_alignment": 0.5, "max_steps": 6}
@@ -188,7 +183,7 @@ def test_words_are_counted_by_the_parts_of_a_tree_that_are_words(counting, tree_
     assert weights["src_words"][EOS_ID]
 
 
-def test_a_model_reads_one_word_for_each_word_of_a_sentence(tree_data: PreparedData):
+def test_a_model_reads_one_word_for_each_word_of_a_sentence(tree_data):
     # Spaces of Unicode, invisible characters, U+00B4 and U+00A8 that are a space and a mark, and
     # the signs that SentencePiece has for a space and for damage.
     odd = ["1\u00a01/2", "a\u2028b\u3000", "\u00a0", "\u200b", "a\u200bb", "\x01"]
@@ -208,7 +203,7 @@ def test_a_parser_that_counts_words_resumes_to_the_last_bit(counting, tree_data,
     assert_same_state(counting, tmp_path / "run")
 
 
-def test_a_translation_model_cannot_count_words(trainings: Trainings):
+def test_a_translation_model_cannot_count_words(trainings):
     trainings.change("model", positions="words")
     with pytest.raises(MtkitError, match=r"model.positions: the vocabulary of the target has no"):
         trainings.run("run")

@@ -7,7 +7,6 @@ from typing import cast
 import pytest
 from support.fake_translation import FakeTranslator, shuffled, translated_html
 
-from mtkit.run_folder import Run
 from mtkit.translate import Translation, Translator, Window, with_placeholders
 
 PARTS = [
@@ -39,7 +38,7 @@ def translated(
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_each_form_is_there_again_whatever_the_model_does(part: str):
+def test_each_form_is_there_again_whatever_the_model_does(part):
     lines = [line.replace("{}", part) for line in LINES]
     for fake in FAKES:
         for line, out in zip(lines, translated(lines, fake), strict=True):
@@ -61,7 +60,7 @@ def test_numbered_tags_of_html_stay_around_the_words_that_translate_theirs():
 
 
 @pytest.mark.parametrize("number", ["<0>", "</0>", "<0/>"])
-def test_a_number_in_angle_brackets_alone_keeps_its_spaces_as_other_placeholders(number: str):
+def test_a_number_in_angle_brackets_alone_keeps_its_spaces_as_other_placeholders(number):
     fake = FakeTranslator(word=lambda word: word.replace(number, ""))
     lines = [f"one {number}.", f"one {number} two", f"{number} one", f"(one {number} two)"]
     assert translated(lines, fake) == lines
@@ -104,7 +103,7 @@ def test_a_translation_with_a_given_beginning_stays_with_a_warning(caplog):
     assert record.getMessage().startswith("line 2: the translation has other placeholders")
 
 
-def test_all_hypotheses_have_them_and_do_not_depend_on_the_other_lines(untrained: Run):
+def test_all_hypotheses_have_them_and_do_not_depend_on_the_other_lines(untrained):
     lines = ["one {$name} two", "nine", "One [X0X] two. Three http://example.org/a.", "{x} six %d"]
     with Translator.load(untrained, device="cpu") as translator:
 

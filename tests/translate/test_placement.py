@@ -5,8 +5,6 @@ from functools import partial
 
 import pytest
 
-from mtkit.data import PreparedData
-from mtkit.run_folder import Run
 from mtkit.search_settings import Hypothesis, SearchSettings
 from mtkit.tokenizer import BOS_ID, EOS_ID, UNK_ID, Tokenizer
 from mtkit.translate import Glossary, Translator
@@ -68,14 +66,14 @@ class Drafts:
 
 
 @pytest.fixture
-def drafts(tiny_data: PreparedData, monkeypatch: pytest.MonkeyPatch) -> Drafts:
+def drafts(tiny_data, monkeypatch) -> Drafts:
     return Drafts(tiny_data.tokenizers().tgt, monkeypatch)
 
 
 TEXT = "eins zwei drei vier fünf sechs"
 
 
-def test_a_term_replaces_the_word_that_depends_on_it(drafts: Drafts):
+def test_a_term_replaces_the_word_that_depends_on_it(drafts):
     plan = drafts.plan(TEXT, {"acht": 3})
     assert drafts.kept(plan) == "eins"
     (deadline,) = plan.deadlines
@@ -84,7 +82,7 @@ def test_a_term_replaces_the_word_that_depends_on_it(drafts: Drafts):
     assert deadline == (drafts.start(3) + size, 0)
 
 
-def test_a_term_that_no_word_depends_on_may_be_anywhere(drafts: Drafts):
+def test_a_term_that_no_word_depends_on_may_be_anywhere(drafts):
     plan = drafts.plan(TEXT, {"acht": None})
     assert (list(plan.prefix), plan.deadlines) == ([], [])
     plan = drafts.plan(TEXT, {"acht": None, "neun": 3})
@@ -94,7 +92,7 @@ def test_a_term_that_no_word_depends_on_may_be_anywhere(drafts: Drafts):
     ]
 
 
-def test_terms_that_the_draft_has_are_demanded_too(drafts: Drafts):
+def test_terms_that_the_draft_has_are_demanded_too(drafts):
     plan = drafts.plan(TEXT, {"sechs": None, "eins": None, "acht": 3})
     assert drafts.kept(plan) == "eins"
     assert plan.tracker.total == sum(
@@ -104,7 +102,7 @@ def test_terms_that_the_draft_has_are_demanded_too(drafts: Drafts):
     assert deadline.remaining == len(drafts.tokenizer.encode("sechs"))
 
 
-def test_several_terms_have_deadlines_in_the_order_of_their_words(drafts: Drafts):
+def test_several_terms_have_deadlines_in_the_order_of_their_words(drafts):
     plan = drafts.plan(TEXT, {"acht": 4, "neun": 2})
     assert drafts.kept(plan) == ""
     first, last = plan.deadlines
@@ -113,13 +111,13 @@ def test_several_terms_have_deadlines_in_the_order_of_their_words(drafts: Drafts
     assert first.length < last.length
 
 
-def test_a_forced_beginning_stays(drafts: Drafts):
+def test_a_forced_beginning_stays(drafts):
     assert drafts.kept(drafts.plan(TEXT, {"acht": 4}, prefix="eins")) == "eins zwei"
     plan = drafts.plan(TEXT, {"acht": 0}, prefix="eins")
     assert (drafts.kept(plan), plan.deadlines) == ("eins", [])
 
 
-def test_what_is_kept_leaves_room_for_the_terms(drafts: Drafts):
+def test_what_is_kept_leaves_room_for_the_terms(drafts):
     limit = len(drafts.tokenizer.encode(TEXT))
     plan = drafts.plan(TEXT, {"acht": 5, "neun neun neun": 4}, limit=limit)
     assert len(plan.prefix) + plan.tracker.after(plan.prefix) <= limit
@@ -139,7 +137,7 @@ def test_what_is_kept_leaves_room_for_the_terms(drafts: Drafts):
     ],
 )
 def test_a_term_has_a_space_before_it_where_the_word_that_it_replaces_has_one(
-    before: str, word: str, after: str, term: str, expected: str, monkeypatch: pytest.MonkeyPatch
+    before, word, after, term, expected, monkeypatch
 ):
     lines = ["我用接口。 我用 接口。 苹果", "das Wort / ist neu API Buch (das/Wort) /Wort"]
     tokenizer = Tokenizer.learn(lines, 310)
@@ -216,7 +214,7 @@ def test_a_search_that_went_wrong_gives_the_draft_with_terms_in_their_places(
         assert (best.log_prob, best.score, len(best.token_log_probs)) == (-size, -size, size)
 
 
-def test_a_translation_with_its_terms_stays_as_it_is(untrained: Run):
+def test_a_translation_with_its_terms_stays_as_it_is(untrained):
     lines = ["one two", "three four five"]
     with Translator.load(untrained, device="cpu") as plain:
         before = list(plain.translate(lines))

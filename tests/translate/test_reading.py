@@ -4,7 +4,6 @@ import threading
 from collections.abc import Iterator
 
 from mtkit.translate.reading import WINDOW_CHARACTERS, WINDOW_LINES, ready_lines
-from mtkit.translate.translator import Translator
 
 
 class Counted:
@@ -20,7 +19,7 @@ class Counted:
             yield self.line
 
 
-def test_no_more_lines_are_read_than_a_window_holds(translator: Translator):
+def test_no_more_lines_are_read_than_a_window_holds(translator):
     lines = Counted()
     found = translator.translate(lines)
     assert lines.taken == 0
@@ -31,7 +30,7 @@ def test_no_more_lines_are_read_than_a_window_holds(translator: Translator):
     assert lines.taken <= 2 * WINDOW_LINES
 
 
-def test_a_window_of_long_lines_is_shorter(translator: Translator):
+def test_a_window_of_long_lines_is_shorter(translator):
     lines = Counted(" " * 100_000)
     next(translator.translate(lines))
     assert lines.taken <= WINDOW_CHARACTERS // 100_000 + 1

@@ -7,10 +7,9 @@ from support.translators import changed_to, numbers, texts_of
 from mtkit.translate.decoding import rank_by_mbr
 from mtkit.translate.reading import Window
 from mtkit.translate.requests import Translation
-from mtkit.translate.translator import Translator
 
 
-def test_what_is_drawn_depends_on_the_seed_and_the_number_of_the_line_alone(exact: Translator):
+def test_what_is_drawn_depends_on_the_seed_and_the_number_of_the_line_alone(exact):
     lines = [*numbers(20), "", "nine " * 30, "one two", "one two"]
     drawn = {
         batch_tokens: texts_of(
@@ -33,7 +32,7 @@ def test_what_is_drawn_depends_on_the_seed_and_the_number_of_the_line_alone(exac
     assert other[20] == drawn[1][20] == [""]
 
 
-def test_several_samples_come_in_the_order_in_which_they_are_drawn(exact: Translator):
+def test_several_samples_come_in_the_order_in_which_they_are_drawn(exact):
     sampler = changed_to(exact, sample=True, temperature=0.3)
     lines = numbers(10)
     few, many = (list(sampler.translate_nbest(lines, n_best=n)) for n in (2, 12))
@@ -46,7 +45,7 @@ def test_several_samples_come_in_the_order_in_which_they_are_drawn(exact: Transl
     assert any(len(set(of_line)) < 12 for of_line in texts_of(many))
 
 
-def test_draws_from_one_subword_are_greedy_search(exact: Translator):
+def test_draws_from_one_subword_are_greedy_search(exact):
     lines = numbers(20)
     greedy = changed_to(exact, beam_size=1)
     for settings in ({"top_k": 1}, {"top_p": 1e-9}, {"temperature": 1e-4}):
@@ -58,7 +57,7 @@ def test_draws_from_one_subword_are_greedy_search(exact: Translator):
             assert ours.log_probs == pytest.approx(best.log_probs, abs=1e-5)
 
 
-def test_minimum_bayes_risk_takes_the_sample_that_is_most_like_the_others(exact: Translator):
+def test_minimum_bayes_risk_takes_the_sample_that_is_most_like_the_others(exact):
     lines = [*numbers(10), ""]
     settings = {"temperature": 0.1, "seed": 3}
     drawn = changed_to(exact, sample=True, **settings).translate_nbest(lines, n_best=12)

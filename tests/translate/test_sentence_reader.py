@@ -2,7 +2,6 @@
 
 import shutil
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,12 +17,12 @@ from mtkit.translate.sentence_reader import align_by_sentence
 from mtkit.translate.translator import Translator
 
 
-def test_the_translator_knows_the_languages_of_its_run(tiny_run: Run):
+def test_the_translator_knows_the_languages_of_its_run(tiny_run):
     translator = Translator.load(tiny_run, device="cpu")
     assert (translator.src_lang, translator.tgt_lang) == ("en", "de")
 
 
-def test_a_line_of_two_sentences_becomes_their_two_translations(translator: Translator):
+def test_a_line_of_two_sentences_becomes_their_two_translations(translator):
     first, second = "One two three.", "Nine eight!"
     lines = ["", f"{first} {second}", first, " ", f"{second} {first} {second}"]
     by_sentence = changed_to(translator, split_sentences=True)
@@ -43,7 +42,7 @@ def test_a_line_of_two_sentences_becomes_their_two_translations(translator: Tran
     assert next(japanese.translate([lines[1]])) == one.text + two.text
 
 
-def test_sentences_of_a_line_are_drawn_each_by_itself(exact: Translator):
+def test_sentences_of_a_line_are_drawn_each_by_itself(exact):
     sentence = "One two three."
     lines = ["x", f"{sentence} {sentence}", sentence]
     sampler = changed_to(exact, sample=True)
@@ -58,7 +57,7 @@ def test_sentences_of_a_line_are_drawn_each_by_itself(exact: Translator):
     assert [one.text, last.text] == list(sampler.translate(lines))[::2]
 
 
-def test_how_many_samples_are_shown_does_not_change_which_is_chosen(exact: Translator):
+def test_how_many_samples_are_shown_does_not_change_which_is_chosen(exact):
     lines = numbers(8)
     chooser = changed_to(exact, mbr_samples=3, temperature=0.5)
     few = list(chooser.translate_nbest(lines, n_best=1))
@@ -69,7 +68,7 @@ def test_how_many_samples_are_shown_does_not_change_which_is_chosen(exact: Trans
         assert all(len(of_line) <= 3 for of_line in found)
 
 
-def test_the_samples_of_sentences_are_compared_sentence_by_sentence(exact: Translator):
+def test_the_samples_of_sentences_are_compared_sentence_by_sentence(exact):
     first, second = "One two three.", "Nine eight!"
     chooser = changed_to(exact, mbr_samples=6)
     by_sentence = changed_to(chooser, split_sentences=True)
@@ -122,7 +121,7 @@ def test_the_translation_of_several_sentences_begins_as_it_is_forced_to(prefix, 
 SENTENCES = ("Nine eight!", "Seven one four!")
 
 
-def test_each_part_of_a_translation_is_that_of_its_sentence(translator: Translator):
+def test_each_part_of_a_translation_is_that_of_its_sentence(translator):
     by_sentence = changed_to(translator, split_sentences=True)
     line = f"  {SENTENCES[0]}  {SENTENCES[1]} "
     ((best,),) = by_sentence.translate_nbest([line], n_best=1)
@@ -130,7 +129,7 @@ def test_each_part_of_a_translation_is_that_of_its_sentence(translator: Translat
     assert found == list(zip(SENTENCES, translator.translate(SENTENCES), strict=True))
 
 
-def test_each_sentence_of_a_line_is_aligned_on_its_own(translator: Translator):
+def test_each_sentence_of_a_line_is_aligned_on_its_own(translator):
     line, texts = " ".join(SENTENCES), ("acht neun.", "vier eins zwei.")
     whole = Translation(" ".join(texts), 0, 0, parts=(((0, 11), (0, 10)), ((12, 27), (11, 26))))
     aligner = translator.aligner()
@@ -146,7 +145,7 @@ def test_each_sentence_of_a_line_is_aligned_on_its_own(translator: Translator):
     assert [whole.text[slice(*word)] for word in found.tgt_words] == whole.text.split()
 
 
-def test_sentences_without_a_space_between_them_share_a_word(translator: Translator):
+def test_sentences_without_a_space_between_them_share_a_word(translator):
     line = " ".join(SENTENCES)
     whole = Translation("acht neunvier", 0, 0, parts=(((0, 11), (0, 9)), ((12, 27), (9, 13))))
     (found,) = align_by_sentence(translator.aligner(), [line], [whole], numbers=[1])
@@ -184,7 +183,7 @@ def test_lines_are_split_if_the_training_lines_were_single_sentences(
     assert line == " ".join(whole.translate(expected))
 
 
-def test_a_run_from_before_lines_were_recorded_splits_lines(tmp_path: Path, untrained: Run):
+def test_a_run_from_before_lines_were_recorded_splits_lines(tmp_path, untrained):
     # Such a run has `split_sentences: false` in its configuration, which was the default then.
     folder = tmp_path / "run"
     shutil.copytree(untrained.path, folder)
@@ -198,7 +197,7 @@ def test_a_run_from_before_lines_were_recorded_splits_lines(tmp_path: Path, untr
     "line",
     ["12", "19.99", "http://example.org/a", "{count}", "a.pdf", "٣", "***", "—", "¿?", "\u266a"],
 )
-def test_what_has_no_language_is_one_translation_without_a_score(line: str, translator: Translator):
+def test_what_has_no_language_is_one_translation_without_a_score(line, translator):
     by_sentence = changed_to(translator, split_sentences=True)
     doubts = IncompleteTranslations(LineFacts())
     window = Window(1, [line, f"One two. {line}", "one 12", "\u200d"])
