@@ -1,25 +1,22 @@
 """Whatever is changed in a run folder or prepared data: one line, or no other result."""
 
 import pytest
-from support.mutations import (
-    CHECKPOINTS_OF_RUN,
-    FILES_OF_DATA,
-    RECORDS_OF_RUN,
-    check_changes,
-    files_of,
-)
+from support import mutations
 
 
 def test_every_file_of_both_folders_is_changed(folders):
-    changed = {"run": [*RECORDS_OF_RUN, *CHECKPOINTS_OF_RUN], "data": FILES_OF_DATA}
+    changed = {
+        "run": [*mutations.RECORDS_OF_RUN, *mutations.CHECKPOINTS_OF_RUN],
+        "data": mutations.FILES_OF_DATA,
+    }
     for which, folder in folders.items():
-        found = sorted(str(path.relative_to(folder)) for path in files_of(folder))
+        found = sorted(str(path.relative_to(folder)) for path in mutations.files_of(folder))
         assert found == sorted(changed[which])
 
 
 FILES = [
-    *(("run", name) for name in (*RECORDS_OF_RUN, *CHECKPOINTS_OF_RUN)),
-    *(("data", name) for name in FILES_OF_DATA),
+    *(("run", name) for name in (*mutations.RECORDS_OF_RUN, *mutations.CHECKPOINTS_OF_RUN)),
+    *(("data", name) for name in mutations.FILES_OF_DATA),
 ]
 
 
@@ -30,4 +27,4 @@ ALL = pytest.param(None, marks=pytest.mark.slow, id="all")
 @pytest.mark.parametrize("most", [2, ALL])
 @pytest.mark.parametrize(("which", "name"), FILES)
 def test_changes_give_no_traceback_and_no_other_result(which, name, most, subject, folders):
-    check_changes(subject, folders, which, name, most=most)
+    mutations.check_changes(subject, folders, which, name, most=most)

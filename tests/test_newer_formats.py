@@ -12,7 +12,9 @@ from support.command_line import Place
 from mtkit import __version__
 from mtkit.align import AlignmentHead, AlignmentSettings
 
-TOKENIZERS = ("--train", "a.en", "a.de", "--valid", "a.en", "a.de", "--tokenizer-from")
+PREPARE = "prepare new --src-lang en --tgt-lang de --train a.en a.de --valid a.en a.de"
+PREPARE += " --tokenizer-from"
+RUN, STATE = "runs/tiny", "runs/tiny/checkpoints/step-00000004/state.json"
 
 
 @pytest.fixture
@@ -44,21 +46,33 @@ def refusal(place: str, found: int, newest: int) -> str:
     )
 
 
+# The newest formats of a run, of prepared data and of a checkpoint, and what reads them.
+OF_RUN = [
+    "translate",
+    "score",
+    "train --run runs/tiny",
+    "export runs/tiny out --format safetensors",
+    "train --config fine-tune --init-from runs/tiny",
+    f"{PREPARE} runs/tiny",
+]
+OF_DATA = ["train --config demo --run runs/new", "train --config demo --dry-run"]
+OF_DATA += ["score --data data/tiny", f"{PREPARE} data/tiny"]
+# Training does not set it aside as damaged.
+OF_CHECKPOINT = ["translate", "translate --checkpoint best", "translate --engine torch"]
+OF_CHECKPOINT += ["train --run runs/tiny --set train.max_steps=5"]
+
+
 @pytest.mark.parametrize(
-    "arguments",
+    ("file", "shown", "newest", "command"),
     [
-        ("translate",),
-        ("score",),
-        ("train", "--run", "runs/tiny"),
-        ("export", "runs/tiny", "out", "--format", "safetensors"),
-        ("train", "--config", "fine-tune", "--init-from", "runs/tiny"),
-        ("prepare", "new", "--src-lang", "en", "--tgt-lang", "de", *TOKENIZERS, "runs/tiny"),
+        *((f"{RUN}/manifest.json", RUN, 3, command) for command in OF_RUN),
+        *(("data/tiny/manifest.json", "data/tiny", 5, command) for command in OF_DATA),
+        *((STATE, STATE, 2, command) for command in OF_CHECKPOINT),
     ],
-    ids=" ".join,
 )
-def test_a_run_folder(arguments, folders):
-    write_as_newer(folders.folder / "runs/tiny/manifest.json", 4)
-    assert folders.refused(*arguments) == refusal("runs/tiny", 4, 3)
+def test_a_run_prepared_data_and_a_checkpoint(file, shown, newest, command, folders):
+    write_as_newer(folders.folder / file, newest + 1)
+    assert folders.refused(*command.split()) == refusal(shown, newest + 1, newest)
 
 
 def test_a_setting_that_only_a_newer_version_has(folders):
@@ -71,37 +85,6 @@ def test_a_setting_that_only_a_newer_version_has(folders):
     assert folders.refused("translate").endswith(
         f" (the run was made by mtkit 99.0, and this is mtkit {__version__})"
     )
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("train", "--config", "demo", "--run", "runs/new"),
-        ("train", "--config", "demo", "--dry-run"),
-        ("score", "--data", "data/tiny"),
-        ("prepare", "new", "--src-lang", "en", "--tgt-lang", "de", *TOKENIZERS, "data/tiny"),
-    ],
-    ids=" ".join,
-)
-def test_a_prepared_folder(arguments, folders):
-    write_as_newer(folders.folder / "data/tiny/manifest.json", 6)
-    assert folders.refused(*arguments) == refusal("data/tiny", 6, 5)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("translate",),
-        ("translate", "--checkpoint", "best"),
-        ("translate", "--engine", "torch"),
-        ("train", "--run", "runs/tiny", "--set", "train.max_steps=5"),
-    ],
-    ids=" ".join,
-)
-def test_a_checkpoint_which_training_does_not_set_aside_as_damaged(arguments, folders):
-    newest = "runs/tiny/checkpoints/step-00000004/state.json"
-    write_as_newer(folders.folder / newest, 3)
-    assert folders.refused(*arguments) == refusal(newest, 3, 2)
 
 
 def test_the_chosen_heads_of_word_alignments(folders):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import slow
+from conftest import CPU, slow
 from support.program import printed
 
 from mtkit.base import devices, memory
@@ -20,7 +20,6 @@ from mtkit.base.memory import is_out_of_memory, memory_explained
 from mtkit.convert.export_run import export
 from mtkit.translate import Translator
 
-CPU = torch.device("cpu")
 GPU = torch.device("cuda")
 
 

@@ -14,34 +14,26 @@ from unittest.mock import Mock
 import pytest
 from support.command_line import full_disk
 
+from mtkit.base import files
 from mtkit.base.errors import MtkitError
-from mtkit.base.files import (
-    FileName,
-    Record,
-    json_text,
-    lock,
-    read_record,
-    write_record,
-    write_whole,
-)
 from mtkit.base.folders import new_folder
 from mtkit.base.models import Natural
 
 
-class Thing(Record):
+class Thing(files.Record):
     kind: Literal["thing"] = "thing"
     count: Natural
     share: float = 0.5
-    names: list[FileName] = field(default_factory=list)
+    names: list[files.FileName] = field(default_factory=list)
     more: dict[str, Any] = field(default_factory=dict)
 
 
-class Other(Record):
+class Other(files.Record):
     kind: Literal["other"] = "other"
 
 
 def read(path: Path) -> Thing:
-    return read_record(path, Thing, advice="do it again")
+    return files.read_record(path, Thing, advice="do it again")
 
 
 def refused(path: Path) -> str:
@@ -60,13 +52,13 @@ def refused(path: Path) -> str:
     ],
 )
 def test_a_record_comes_back_as_it_was_written(thing: Thing, tmp_path: Path):
-    write_record(tmp_path / "file", thing)
+    files.write_record(tmp_path / "file", thing)
     assert read(tmp_path / "file") == thing
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_record_is_readable_json_with_its_checksum(tmp_path: Path):
-    write_record(tmp_path / "file", Thing(count=3, names=["ü"]))
+    files.write_record(tmp_path / "file", Thing(count=3, names=["ü"]))
     assert '"ü"' in (tmp_path / "file").read_text(encoding="utf-8")
     content = json.loads((tmp_path / "file").read_text(encoding="utf-8"))
     # printf '{"count":3,"names":["\\u00fc"]}' | sha256sum
@@ -89,7 +81,7 @@ def test_a_file_that_is_not_such_json_is_refused_in_one_line(content: bytes, tmp
 def test_each_changed_byte_is_noticed(tmp_path: Path):
     path = tmp_path / "file"
     thing = Thing(count=31, share=0.25, names=["one"])
-    write_record(path, thing)
+    files.write_record(path, thing)
     content = path.read_bytes()
     unnoticed = []
     for place in range(len(content)):
@@ -106,7 +98,7 @@ def test_each_changed_byte_is_noticed(tmp_path: Path):
 
 
 def test_a_file_of_another_kind_of_folder_is_named(tmp_path: Path):
-    write_record(tmp_path / "file", Other(kind="other"))
+    files.write_record(tmp_path / "file", Other(kind="other"))
     assert f"{tmp_path}: is a other, not a thing" in refused(tmp_path / "file")
 
 
@@ -114,25 +106,25 @@ def test_a_record_of_another_version_names_the_key(tmp_path: Path):
     class Newer(Thing):
         extra: int = 0
 
-    write_record(tmp_path / "file", Newer(count=1, extra=2))
+    files.write_record(tmp_path / "file", Newer(count=1, extra=2))
     assert "another version of mtkit (extra:" in refused(tmp_path / "file")
 
 
 def test_the_error_of_a_write_that_fails_names_the_file_which_stays_as_it_was(tmp_path: Path):
-    write_whole(tmp_path / "file", "old")
+    files.write_whole(tmp_path / "file", "old")
     with full_disk(0), pytest.raises(OSError, match="File too large") as caught:
-        write_whole(tmp_path / "file", "new")
+        files.write_whole(tmp_path / "file", "new")
     assert caught.value.filename == str(tmp_path / "file")
     assert (tmp_path / "file").read_text() == "old"
     assert os.listdir(tmp_path) == ["file"]
     with pytest.raises(FileNotFoundError) as missing:
-        write_whole(tmp_path / "no" / "file", "new")
+        files.write_whole(tmp_path / "no" / "file", "new")
     assert missing.value.filename == str(tmp_path / "no" / "file")
 
 
 def test_names_that_are_not_utf8_can_be_written_as_json():
-    assert json.loads(json_text(["\udcff", "ü"])) == ["\udcff", "ü"]
-    assert json_text(["ü"]) == '["ü"]'
+    assert json.loads(files.json_text(["\udcff", "ü"])) == ["\udcff", "ü"]
+    assert files.json_text(["ü"]) == '["ü"]'
 
 
 # Locks
@@ -153,13 +145,13 @@ def test_a_lock_names_its_holder_and_ends_with_it_even_if_that_is_killed(tmp_pat
     assert holder.stdout.readline() == b"held\n"
     with (
         pytest.raises(MtkitError, match=rf"^x: is being used by process {holder.pid} on \S+ s"),
-        lock(path, what=Path("x"), doing="used"),
+        files.lock(path, what=Path("x"), doing="used"),
     ):
         pytest.fail("it was held twice")
     holder.send_signal(signal.SIGKILL)
     holder.wait(timeout=600)
     holder.stdout.close()
-    with lock(path, what=Path("x"), doing="used"):
+    with files.lock(path, what=Path("x"), doing="used"):
         assert path.exists()
     assert not path.exists()
 
@@ -167,9 +159,9 @@ def test_a_lock_names_its_holder_and_ends_with_it_even_if_that_is_killed(tmp_pat
 def test_a_lock_can_be_taken_again_and_again_by_one_process(tmp_path: Path):
     for _ in range(3):
         with (
-            lock(tmp_path / ".lock", what=Path("x"), doing="used"),
+            files.lock(tmp_path / ".lock", what=Path("x"), doing="used"),
             pytest.raises(MtkitError),
-            lock(tmp_path / ".lock", what=Path("x"), doing="used"),
+            files.lock(tmp_path / ".lock", what=Path("x"), doing="used"),
         ):
             pytest.fail("it was held twice")
     assert list(tmp_path.iterdir()) == []
@@ -181,18 +173,18 @@ def test_two_writers_of_a_file_do_not_mix(tmp_path: Path):
     def parts(text: str) -> Iterator[str]:
         yield text
         if text == "first ":
-            write_whole(path, parts("second "))
+            files.write_whole(path, parts("second "))
             assert path.read_text() == "second second "
         yield text
 
-    write_whole(path, parts("first "))
+    files.write_whole(path, parts("first "))
     assert path.read_text() == "first first "
     assert os.listdir(tmp_path) == ["file"]
 
 
 @pytest.mark.parametrize("name", ["n" * 255, "語" * 85], ids=["ascii", "cjk"])
 def test_a_file_may_have_the_longest_name(name: str, tmp_path: Path):
-    write_whole(tmp_path / name, "text")
+    files.write_whole(tmp_path / name, "text")
     assert os.listdir(tmp_path) == [name]
 
 
@@ -223,21 +215,21 @@ def test_an_error_in_a_new_folder_names_the_folder_and_not_its_hidden_name(tmp_p
         pytest.raises(MtkitError, match=f"^{out}(/model)?: File too large"),
         new_folder(out) as folder,
     ):
-        write_whole(folder / "model", "x" * 1000)
+        files.write_whole(folder / "model", "x" * 1000)
     assert os.listdir(tmp_path) == []
 
 
 def test_a_lock_in_a_folder_that_is_not_there_is_one_line(tmp_path: Path):
     with (
         pytest.raises(MtkitError, match="No such file"),
-        lock(tmp_path / "nowhere" / ".lock", what=Path("x"), doing="used"),
+        files.lock(tmp_path / "nowhere" / ".lock", what=Path("x"), doing="used"),
     ):
         pytest.fail("it was held")
 
 
 def test_without_locks_in_the_file_system_a_warning_is_given(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("fcntl.flock", Mock(side_effect=OSError(95, "Operation not supported")))
-    with lock(tmp_path / ".lock", what=Path("x"), doing="used"):
+    with files.lock(tmp_path / ".lock", what=Path("x"), doing="used"):
         assert "has no locks" in caplog.text
 
 
@@ -254,5 +246,5 @@ def test_the_hidden_folder_may_be_a_link_to_another_disk(tmp_path: Path):
 def test_a_file_that_is_replaced_keeps_its_mode(tmp_path: Path):
     path = tmp_path / "private"
     path.touch(0o600)
-    write_whole(path, "new")
+    files.write_whole(path, "new")
     assert (path.read_text(), path.stat().st_mode & 0o777) == ("new", 0o600)

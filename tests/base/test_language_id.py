@@ -10,58 +10,49 @@ from conftest import GERMAN, GREEK, number_pairs
 
 from mtkit.base import language_id
 from mtkit.base.errors import MtkitError
-from mtkit.base.language_id import (
-    is_language_tag,
-    is_same_tag,
-    labels_of,
-    language_name,
-    languages,
-    looks_like,
-    parts_of,
-)
 from mtkit.base.text import base_language
 
 
 @pytest.mark.parametrize(("words", "language"), [(GERMAN, "de"), (GREEK, "el")])
 def test_lines_are_identified_fifty_at_a_time(words: list[str], language: str):
     english, other = zip(*number_pairs(120, seed=1, words=words), strict=True)
-    assert languages(english) == ["en"] * 3
-    assert languages(other) == [language] * 3
+    assert language_id.languages(english) == ["en"] * 3
+    assert language_id.languages(other) == [language] * 3
 
 
 def test_too_few_lines_have_no_language_also_at_the_end():
     line = "This is one short line of English."
-    assert languages([line] * 9) == languages([]) == []
-    assert languages([line] * 59) == ["en"]
+    assert language_id.languages([line] * 9) == language_id.languages([]) == []
+    assert language_id.languages([line] * 59) == ["en"]
 
 
 def test_tags_of_bcp_47_are_valid_and_other_codes_are_not():
     for code in ("en", "deu", "pt-BR", "zh_Hans", "eng_Latn", "x-mine", "ckb"):
-        assert is_language_tag(code), code
+        assert language_id.is_language_tag(code), code
     for code in ("zz9", "klingon", "trees", "e", "1", "de-"):
-        assert not is_language_tag(code), code
+        assert not language_id.is_language_tag(code), code
 
 
 def test_a_language_is_known_by_each_of_its_codes_and_some_are_not():
     for code in ("en", "eng", "nb", "sr-Latn", "iw", "fil", "cmn", "pes"):
-        assert labels_of(code), code
+        assert language_id.labels_of(code), code
     for code in ("zz9", "x-mine", "ckb", "mul", "tlh"):
-        assert not labels_of(code), code
+        assert not language_id.labels_of(code), code
 
 
 def test_similar_languages_are_not_told_apart_and_others_are():
     similar = "de deu, no nb, bs hr, hr sr-Latn, ms id, wuu zh"
-    assert all(looks_like(*pair.split()) for pair in similar.split(", "))
+    assert all(language_id.looks_like(*pair.split()) for pair in similar.split(", "))
     other = "en de, uk ru, sk cs, en zz9"
-    assert not any(looks_like(*pair.split()) for pair in other.split(", "))
+    assert not any(language_id.looks_like(*pair.split()) for pair in other.split(", "))
 
 
 def test_two_codes_of_a_language_mean_the_same():
-    assert is_same_tag("en", "eng")
-    assert is_same_tag("zz9", "zz9")
-    assert not is_same_tag("en-GB", "en-US")
-    assert not is_same_tag("zh-Hans", "zh-Hant")
-    assert not is_same_tag("en", "zz9")
+    assert language_id.is_same_tag("en", "eng")
+    assert language_id.is_same_tag("zz9", "zz9")
+    assert not language_id.is_same_tag("en-GB", "en-US")
+    assert not language_id.is_same_tag("zh-Hans", "zh-Hant")
+    assert not language_id.is_same_tag("en", "zz9")
 
 
 def test_langcodes_is_asked_by_one_thread_at_a_time(monkeypatch: pytest.MonkeyPatch):
@@ -74,11 +65,11 @@ def test_langcodes_is_asked_by_one_thread_at_a_time(monkeypatch: pytest.MonkeyPa
         return get(tag)
 
     monkeypatch.setattr(langcodes, "get", alone)
-    parts_of.cache_clear()
+    language_id.parts_of.cache_clear()
     codes = ["de", "fr", "el", "pl"]
     with ThreadPoolExecutor(4) as threads:
-        names = list(threads.map(language_name, codes))
-        parts = list(threads.map(parts_of, codes))
+        names = list(threads.map(language_id.language_name, codes))
+        parts = list(threads.map(language_id.parts_of, codes))
     assert names == ["German", "French", "Greek", "Polish"]
     assert [one.script for one in parts] == ["Latn", "Latn", "Grek", "Latn"]
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import changed, slow
+from conftest import CPU, changed, slow
 from support.nearness import EXACT, ROUGH, assert_near, error_of, float64, in_tf32
 from support.training import gradients_of
 from torch import Tensor, nn
@@ -24,7 +24,6 @@ from mtkit.model import Transformer
 from mtkit.train.trainer import Trainer
 from mtkit.translate import Translation, Translator
 
-CPU = torch.device("cpu")
 # Of very different lengths and sizes.
 GROUPS = [np.arange(60), np.arange(60, 64), np.arange(64, 100)]
 VARIANTS = [

@@ -15,13 +15,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import changed
-from support.cuda_checks import (
-    assert_advice_helps,
-    cudnn_attention,
-    first_wait,
-    kernels_of,
-    slow_when_new,
-)
+from support import cuda_checks
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mtkit.base.devices import choose_device
@@ -82,26 +76,26 @@ def test_a_wait_is_found_and_another_error_is_not_taken_for_one(monkeypatch):
         raise RuntimeError(message)
 
     wait = "called a synchronizing CUDA operation"
-    assert first_wait(lambda: fail(wait)) == wait
-    assert first_wait(lambda: None) is None
+    assert cuda_checks.first_wait(lambda: fail(wait)) == wait
+    assert cuda_checks.first_wait(lambda: None) is None
     with pytest.raises(RuntimeError, match="no kernel image"):
-        first_wait(lambda: fail("no kernel image"))
+        cuda_checks.first_wait(lambda: fail("no kernel image"))
     assert modes == 3 * ["error", "default"]
 
 
 @needs_gpu
 def test_a_wait_of_a_gpu_is_found(gpu):
     x = torch.ones(2, device=gpu)
-    assert first_wait(lambda: x.sum().item()) is not None
-    assert first_wait(lambda: x[x > 0]) is not None
-    assert first_wait(lambda: x + 1) is None
+    assert cuda_checks.first_wait(lambda: x.sum().item()) is not None
+    assert cuda_checks.first_wait(lambda: x[x > 0]) is not None
+    assert cuda_checks.first_wait(lambda: x + 1) is None
 
 
 @needs_gpu
 @pytest.mark.parametrize(("model", "training"), VARIANTS)
 def test_an_update_never_waits_for_the_gpu(model, training, gpu, config, linked):
     config = changed(changed(config, "model", **model), "train", **training)
-    assert first_wait(updates_on(gpu, config, linked)) is None
+    assert cuda_checks.first_wait(updates_on(gpu, config, linked)) is None
 
 
 def test_kernels_of_cudnns_attention_are_told_from_others():
@@ -112,7 +106,7 @@ def test_kernels_of_cudnns_attention_are_told_from_others():
         "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_cudnn",
         "Memcpy HtoD (Pinned -> Device)",
     ]
-    assert cudnn_attention([*others, planted]) == [planted]
+    assert cuda_checks.cudnn_attention([*others, planted]) == [planted]
 
 
 @needs_gpu
@@ -127,23 +121,23 @@ def test_cudnns_attention_is_found_where_it_runs(gpu):
         attend()
     except RuntimeError as error:
         pytest.skip(f"cuDNN has no attention for this GPU: {error}")
-    assert cudnn_attention(kernels_of(attend))
+    assert cuda_checks.cudnn_attention(cuda_checks.kernels_of(attend))
 
 
 @needs_gpu
 @pytest.mark.parametrize("precision", ["bf16", "fp32"])
 def test_an_update_uses_no_attention_of_cudnn(precision, gpu, config, tiny_data):
     config = changed(config, "train", precision=precision)
-    kernels = kernels_of(updates_on(gpu, config, tiny_data))
+    kernels = cuda_checks.kernels_of(updates_on(gpu, config, tiny_data))
     # More than one for each layer, or the profiler saw nothing.
     assert len(kernels) > 20
-    assert not cudnn_attention(kernels)
+    assert not cuda_checks.cudnn_attention(kernels)
 
 
 def test_new_shapes_that_take_long_are_noticed():
     # Measured on an H100 with cuDNN's attention: 720 ms and 19 ms.
-    assert slow_when_new([0.72, 0.70, 0.74], [0.019, 0.021, 0.019])
-    assert not slow_when_new([0.021, 0.5, 0.022], [0.019, 0.021, 0.019])
+    assert cuda_checks.slow_when_new([0.72, 0.70, 0.74], [0.019, 0.021, 0.019])
+    assert not cuda_checks.slow_when_new([0.021, 0.5, 0.022], [0.019, 0.021, 0.019])
 
 
 @needs_gpu
@@ -166,7 +160,7 @@ def test_new_shapes_of_batches_take_at_most_twice_the_time_of_known_ones(
     for count in range(101, 121):
         seconds(np.arange(count))
     new, known = ([seconds(np.arange(count)) for count in range(121, 151)] for _ in range(2))
-    assert not slow_when_new(new, known), (new, known)
+    assert not cuda_checks.slow_when_new(new, known), (new, known)
 
 
 def test_advice_about_memory_that_does_not_help_is_noticed():
@@ -179,11 +173,11 @@ def test_advice_about_memory_that_does_not_help_is_noticed():
 
         return train
 
-    assert_advice_helps(with_room_for(100, 90))
+    cuda_checks.assert_advice_helps(with_room_for(100, 90))
     with pytest.raises(MtkitError, match="does not fit"):
-        assert_advice_helps(with_room_for(100, 110))
+        cuda_checks.assert_advice_helps(with_room_for(100, 110))
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
-        assert_advice_helps(lambda _: True)
+        cuda_checks.assert_advice_helps(lambda _: True)
 
 
 @pytest.fixture
@@ -218,7 +212,7 @@ def test_the_advice_of_a_training_that_lacks_memory_helps(
         return train.run(given, tiny_data, tmp_path / f"{limit}", device="cuda")
 
     little_memory()
-    assert_advice_helps(train_with)
+    cuda_checks.assert_advice_helps(train_with)
 
 
 @needs_gpu

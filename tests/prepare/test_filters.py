@@ -16,16 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtkit.prepare import filters, misalignment
-from mtkit.prepare.filters import (
-    REASONS,
-    Cleaner,
-    LanguageOdds,
-    PairChecks,
-    PairRecords,
-    find_repeats,
-    keys_of,
-    reason_code,
-)
 from mtkit.prepare.misalignment import Misalignment, find_misaligned, find_unrelated
 from mtkit.prepare_config import PrepareConfig
 
@@ -38,14 +28,14 @@ def checks_of(
     languages: tuple[str, str] = ("en", "de"),
     held_out: tuple[Sequence[str], Sequence[str]] = ((), ()),
     **rules: Any,
-) -> PairChecks:
+) -> filters.PairChecks:
     """What a cleaner finds; the defaults, but for some rules."""
     sides = [
         [side if isinstance(side, bytes) else side.encode() for side in of_side]
         for of_side in zip(*pairs, strict=True)
     ]
-    keys = [np.unique(keys_of([text.encode() for text in texts])) for texts in held_out]
-    cleaner = Cleaner(PrepareConfig(**rules), *languages, (keys[0], keys[1]))
+    keys = [np.unique(filters.keys_of([text.encode() for text in texts])) for texts in held_out]
+    cleaner = filters.Cleaner(PrepareConfig(**rules), *languages, (keys[0], keys[1]))
     return cleaner((sides[0], sides[1]))
 
 
@@ -61,7 +51,7 @@ def reason_of(
     one = checks_of([(src, tgt)], languages=languages, held_out=held_out, **rules)
     other = checks_of([(tgt, src)], languages=languages[::-1], held_out=held_out[::-1], **rules)
     assert one.codes[0] == other.codes[0]
-    return REASONS[one.codes[0]]
+    return filters.REASONS[one.codes[0]]
 
 
 @pytest.mark.parametrize(
@@ -153,7 +143,7 @@ def test_a_pair_is_dropped_for_the_first_reason_that_holds():
     assert reason_of("\0" + "1" * 9, **rules) == "control characters"
     assert reason_of("я" + "-" * 9, **rules) == "few letters"
     assert reason_of("я", "я", **rules) == "wrong script"
-    assert checks_of([("1 a", "1 a")], **rules).codes[0] == reason_code("identical sides")
+    assert checks_of([("1 a", "1 a")], **rules).codes[0] == filters.reason_code("identical sides")
 
 
 # What the generator of texts likes too seldom.
@@ -198,13 +188,13 @@ def plain_words(text: str) -> list[str]:
 @given(LINES, LINES)
 def test_keys_are_equal_where_normal_forms_are(one, two):
     texts = [one, two, one + " " + two, f" {one}\t {two} ", unicodedata.normalize("NFD", one)]
-    keys = keys_of([text.encode() for text in texts])
+    keys = filters.keys_of([text.encode() for text in texts])
     for a, b in itertools.combinations(range(len(texts)), 2):
         are_equal = plain_words(texts[a]) == plain_words(texts[b])
         assert (keys[a] == keys[b]) == are_equal
 
 
-def records_of(folder: Path, **arrays: Any) -> PairRecords:
+def records_of(folder: Path, **arrays: Any) -> filters.PairRecords:
     """The records of pairs that are kept so far, with these arrays; 0 where one is not given."""
     count = len(next(iter(arrays.values())))
     types = {"codes": np.uint8, "src_keys": np.uint64, "tgt_keys": np.uint64}
@@ -212,10 +202,10 @@ def records_of(folder: Path, **arrays: Any) -> PairRecords:
     whole = {n: np.asarray(arrays.get(n, np.zeros(count)), t) for n, t in types.items()}
     # In blocks of different sizes, which must not matter.
     cuts = [0, count // 3, count // 2, count]
-    return PairRecords.write(
+    return filters.PairRecords.write(
         folder,
         (
-            PairChecks(**{n: array[a:b] for n, array in whole.items()}, overlaps=(0, 0, 0))
+            filters.PairChecks(**{n: array[a:b] for n, array in whole.items()}, overlaps=(0, 0, 0))
             for a, b in itertools.pairwise(cuts)
         ),
     )
@@ -225,7 +215,7 @@ def plain_repeats(
     pairs: list[tuple[int, int]], codes: list[int], *, duplicates: bool, limit: int | None
 ) -> list[str]:
     """What becomes of pairs, with a dictionary."""
-    found = [REASONS[v] for v in codes]
+    found = [filters.REASONS[v] for v in codes]
     rules: list[tuple[str, Callable[[tuple[int, int]], Any], int]] = []
     if duplicates:
         rules.append(("duplicate", lambda pair: pair, 1))
@@ -255,8 +245,8 @@ def test_repeats_are_those_that_a_dictionary_finds(rows, duplicates, limit, bloc
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(filters, "_BLOCK", block)
         records = records_of(Path(folder), src_keys=src, tgt_keys=tgt, codes=codes)
-        find_repeats(records, PrepareConfig(drop_duplicates=duplicates, max_repeats=limit))
-        found = [REASONS[v] for v in records.read("codes", 0, len(rows))]
+        filters.find_repeats(records, PrepareConfig(drop_duplicates=duplicates, max_repeats=limit))
+        found = [filters.REASONS[v] for v in records.read("codes", 0, len(rows))]
         assert records.counts() == Counter(found)
     pairs = list(zip(src, tgt, strict=True))
     assert found == plain_repeats(pairs, codes, duplicates=duplicates, limit=limit)
@@ -446,18 +436,18 @@ def test_nothing_is_known_of_words_that_are_not_repeated():
 
 def test_a_piece_is_at_home_where_it_is_more_frequent():
     # Rare; on both sides; twice as often there; four times as often here.
-    odds = LanguageOdds.from_counts(
+    odds = filters.LanguageOdds.from_counts(
         np.array([4, 500, 300, 400]), np.array([0, 500, 600, 104])
     ).log_odds
     assert odds[:3].tolist() == [0, 0, 0]
     assert odds[3] == pytest.approx(np.log(400.5 / 104.5))
     # Here alone: no subword has more evidence than that.
-    alone = LanguageOdds.from_counts(np.array([10_000, 0]), np.array([0, 10_000]))
+    alone = filters.LanguageOdds.from_counts(np.array([10_000, 0]), np.array([0, 10_000]))
     assert alone.log_odds.tolist() == [4, -4]
 
 
 def test_a_sentence_is_foreign_if_nearly_all_in_it_is():
-    odds = LanguageOdds(np.array([-4.0, 4.0, 0.0]))
+    odds = filters.LanguageOdds(np.array([-4.0, 4.0, 0.0]))
     sentences = {
         (0, 0): False,  # a word or two may be a quotation
         (0, 0, 0): True,

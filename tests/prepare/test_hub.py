@@ -11,15 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.hub import (
-    Fault,
-    Hub,
-    Repository,
-    client_environment,
-    multi30k_repository,
-    synthetic_splits,
-    wmt14_repository,
-)
+from support import hub as hubs
 
 from mtkit.base.errors import MtkitError
 from mtkit.prepare.catalogue import CATALOGUE, find_corpus
@@ -70,7 +62,7 @@ class Outcome:
     def pairs(self, name: str, part: str = "one") -> list[tuple[str, str]]:
         return [(src, tgt) for src, tgt in self.answers[name][part]["pairs"]]
 
-    def downloaded(self, repository: Repository) -> list[str]:
+    def downloaded(self, repository: hubs.Repository) -> list[str]:
         """The large files of a repository that were asked for, in order."""
         start = f"/resolve/{repository.commit}/"
         gets = [request for request in self.requests if request.startswith("GET ")]
@@ -85,7 +77,7 @@ def run_client(
     home.mkdir(exist_ok=True)
     done = subprocess.run(
         [sys.executable, "-c", first + CLIENT, *names],
-        env=client_environment(endpoint, home, PYTHONPATH=str(ROOT), **environment),
+        env=hubs.client_environment(endpoint, home, PYTHONPATH=str(ROOT), **environment),
         cwd=home.parent,
         capture_output=True,
         text=True,
@@ -126,43 +118,47 @@ GERMAN_ENGLISH = {
     "test": numbered(33, "Prüfung", "test"),
 }
 ENGLISH_GERMAN = {split: [(en, de) for de, en in pairs] for split, pairs in GERMAN_ENGLISH.items()}
-WMT14 = wmt14_repository({"de-en": GERMAN_ENGLISH, "fr-en": GERMAN_ENGLISH})
-OWN_COLUMNS = wmt14_repository({"de-en": GERMAN_ENGLISH}, column=None)
+WMT14 = hubs.wmt14_repository({"de-en": GERMAN_ENGLISH, "fr-en": GERMAN_ENGLISH})
+OWN_COLUMNS = hubs.wmt14_repository({"de-en": GERMAN_ENGLISH}, column=None)
 
 
-def repositories() -> dict[str, Repository]:
+def repositories() -> dict[str, hubs.Repository]:
     """What the catalogue knows, with something wrong in many, and what a user names (own/…)."""
     small = {split: numbered(40, "a", "b") for split in GERMAN_ENGLISH}
-    good = wmt14_repository({"de-en": small})
-    columns = wmt14_repository({"de-en": small}, column=None)
+    good = hubs.wmt14_repository({"de-en": small})
+    columns = hubs.wmt14_repository({"de-en": small}, column=None)
 
-    def miscounted(repository: Repository) -> Repository:
+    def miscounted(repository: hubs.Repository) -> hubs.Repository:
         card = repository.files["README.md"].replace(
             b'"num_examples": 40', b'"num_examples": 41', 1
         )
-        return Repository({**repository.files, "README.md": card})
+        return hubs.Repository({**repository.files, "README.md": card})
 
-    def with_words(word: str) -> Repository:
+    def with_words(word: str) -> hubs.Repository:
         # Different text in each, so that the files of one are not those of another.
-        return wmt14_repository({"de-en": {**small, "train": numbered(3000, word, word)}})
+        return hubs.wmt14_repository({"de-en": {**small, "train": numbered(3000, word, word)}})
 
     return {
         "wmt/wmt14": WMT14,
-        "bentrevett/multi30k": multi30k_repository(ENGLISH_GERMAN),
-        "test/split": wmt14_repository({"de-en": {"train": small["train"]}}),
-        "test/column": wmt14_repository({"de-en": small}, column="text"),
+        "bentrevett/multi30k": hubs.multi30k_repository(ENGLISH_GERMAN),
+        "test/split": hubs.wmt14_repository({"de-en": {"train": small["train"]}}),
+        "test/column": hubs.wmt14_repository({"de-en": small}, column="text"),
         "test/card": miscounted(good),
-        "test/parquet": Repository(
+        "test/parquet": hubs.Repository(
             {**good.files, "de-en/test-00000-of-00001.parquet": b"no parquet"}
         ),
         "test/busy": good,
         **{f"test/{word}": with_words(word) for word in ("damaged", "broken", "reset")},
         "own/columns": OWN_COLUMNS,
-        "own/several": wmt14_repository({"de-en": small, "de-fr": small}),
-        "own/default": wmt14_repository({"default": small, "other": small}, languages=["de", "en"]),
-        "own/renamed": wmt14_repository({"de-en": small}, languages=["ger", "eng"], column=None),
+        "own/several": hubs.wmt14_repository({"de-en": small, "de-fr": small}),
+        "own/default": hubs.wmt14_repository(
+            {"default": small, "other": small}, languages=["de", "en"]
+        ),
+        "own/renamed": hubs.wmt14_repository(
+            {"de-en": small}, languages=["ger", "eng"], column=None
+        ),
         "own/card": miscounted(columns),
-        "own/program": Repository({"program.py": b"raise SystemExit\n"}),
+        "own/program": hubs.Repository({"program.py": b"raise SystemExit\n"}),
     }
 
 
@@ -219,12 +215,12 @@ def outcome(home):
     there = repositories()
     train = "resolve/{}/de-en/train-00000".format
     faults = {
-        "datasets/test/busy": Fault(status=503),
-        train(there["test/damaged"].commit): Fault(corrupt=True, times=1),
-        train(there["test/broken"].commit): Fault(cut_after=5000),
-        train(there["test/reset"].commit): Fault(cut_after=5000, times=1),
+        "datasets/test/busy": hubs.Fault(status=503),
+        train(there["test/damaged"].commit): hubs.Fault(corrupt=True, times=1),
+        train(there["test/broken"].commit): hubs.Fault(cut_after=5000),
+        train(there["test/reset"].commit): hubs.Fault(cut_after=5000, times=1),
     }
-    with Hub(there, faults=faults) as hub:
+    with hubs.Hub(there, faults=faults) as hub:
         # The second time, the damaged file comes whole.
         names = (*FETCHED, *REFUSED, "wmt14-de-en@test/damaged")
         outcome = run_client(hub.endpoint, home, *names, first=NO_PAUSES)
@@ -318,7 +314,7 @@ def test_a_fetch_with_the_hub_switched_off_uses_the_cache(outcome, copy):
 
 def test_an_older_damaged_file_of_another_split_is_left_alone(copy):
     (cached,) = copy.rglob("datasets--own--columns/**/validation-*.parquet")
-    with Hub({"own/columns": OWN_COLUMNS}) as there:
+    with hubs.Hub({"own/columns": OWN_COLUMNS}) as there:
         content = cached.read_bytes()
         cached.resolve().write_bytes(content[:-1] + b"?")
         outcome = run_client(there.endpoint, copy, "hf:own/columns:de-en:test")
@@ -343,8 +339,8 @@ def test_a_hub_without_an_answer_is_named_in_one_line_and_not_asked_often(tmp_pa
 def test_a_full_disk_is_one_line_that_names_the_cache(tmp_path):
     # No file may grow beyond this, which the files to download do: a disk that is full, but gently.
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))"
-    splits = synthetic_splits(lexicon=2000, train=1000, validation=10, test=10)
-    with Hub({"wmt/wmt14": wmt14_repository({"de-en": splits})}) as hub:
+    splits = hubs.synthetic_splits(lexicon=2000, train=1000, validation=10, test=10)
+    with hubs.Hub({"wmt/wmt14": hubs.wmt14_repository({"de-en": splits})}) as hub:
         outcome = run_client(hub.endpoint, tmp_path / "home", "wmt14-en-de", first=limit)
     error = outcome.answers["wmt14-en-de"]["error"]
     assert error.startswith(f"cannot write wmt/wmt14 to the cache {tmp_path / 'home'}: make room")

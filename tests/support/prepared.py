@@ -4,16 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from mtkit.prepare import (
-    Corpus,
-    DirectionSources,
-    PrepareOptions,
-    Report,
-    Source,
-    Treebank,
-    parallel_files,
-    prepare,
-)
+from mtkit import prepare as preparing
 from mtkit.prepare.link_files import LinkFile
 
 
@@ -25,31 +16,33 @@ def prepare_several(
     temperature: float = 1.0,
     tags: Literal["source", "both"] | None = None,
     **options: Any,
-) -> Report:
+) -> preparing.Report:
     """Each direction has the arguments about data that `mtkit.prepare.prepare_files` has."""
-    corpus = Corpus(
+    corpus = preparing.Corpus(
         name,
         [_sources(**one) for one in directions],
         is_multilingual=True,
         temperature=temperature,
         tags=tags,
     )
-    return prepare(corpus, out, PrepareOptions.from_keywords(**options))
+    return preparing.prepare(corpus, out, preparing.PrepareOptions.from_keywords(**options))
 
 
 def prepare_trees(
     name: str,
     out: Path,
     *,
-    train: Sequence[Treebank],
-    valid: Treebank,
-    test: Treebank | None = None,
+    train: Sequence[preparing.Treebank],
+    valid: preparing.Treebank,
+    test: preparing.Treebank | None = None,
     src_lang: str = "en",
     **options: Any,
-) -> Report:
-    sources = DirectionSources(src_lang, "trees", train, valid, test)
-    return prepare(
-        Corpus(name, [sources], task="parsing"), out, PrepareOptions.from_keywords(**options)
+) -> preparing.Report:
+    sources = preparing.DirectionSources(src_lang, "trees", train, valid, test)
+    return preparing.prepare(
+        preparing.Corpus(name, [sources], task="parsing"),
+        out,
+        preparing.PrepareOptions.from_keywords(**options),
     )
 
 
@@ -61,11 +54,11 @@ def _sources(
     valid_also: Mapping[str, Any] | None = None,
     alignments: Sequence[Path] = (),
     **languages: str,
-) -> DirectionSources:
-    def source(given: Any) -> Source:
-        return parallel_files(*given) if isinstance(given, tuple) else given
+) -> preparing.DirectionSources:
+    def source(given: Any) -> preparing.Source:
+        return preparing.parallel_files(*given) if isinstance(given, tuple) else given
 
-    return DirectionSources(
+    return preparing.DirectionSources(
         **languages,
         train=[source(one) for one in train],
         valid=source(valid),

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from conftest import changed
+from conftest import CPU, changed
 
 from mtkit.base.errors import MtkitError
 from mtkit.config import load_config
@@ -16,8 +16,6 @@ from mtkit.train import dry_run
 from mtkit.train.gradients import Losses
 from mtkit.train.progress_meter import hours_and_minutes
 from mtkit.train.trainer import Trainer
-
-CPU = torch.device("cpu")
 
 
 def test_the_papers_estimate_stands_beside_the_count_where_the_hardware_is_known(config, tiny_data):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import changed
+from conftest import CPU, changed
 from support.training import gradients_of, rows_of
 
 from mtkit import packing
@@ -14,8 +14,6 @@ from mtkit.run_folder import Run
 from mtkit.tokenizer import BOS_ID, EOS_ID
 from mtkit.train import assembly as train
 from mtkit.train.trainer import Trainer
-
-CPU = torch.device("cpu")
 
 
 @pytest.mark.usefixtures("in_float64")

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from conftest import changed, number_pairs
+from conftest import CPU, changed, number_pairs
 from support.training import Trainings, assert_same, update_of
 
 from mtkit.align.aligner import AlignmentHead
@@ -23,8 +23,6 @@ from mtkit.train.guided_alignment import GuidedAlignment
 from mtkit.train.micro_batches import Pass
 from mtkit.train.trainer import Trainer
 from mtkit.translate import Translator
-
-CPU = torch.device("cpu")
 
 
 @pytest.fixture

@@ -2,16 +2,13 @@
 
 import numpy as np
 import pytest
-import torch
-from conftest import changed, number_pairs, write_pairs
+from conftest import CPU, changed, number_pairs, write_pairs
 
 from mtkit.base.errors import MtkitError
 from mtkit.batches import split
 from mtkit.data import PreparedData
 from mtkit.train.micro_batches import MicroBatches, groups_of_threads
 from mtkit.train.trainer import Trainer
-
-CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")

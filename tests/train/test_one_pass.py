@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import changed
+from conftest import CPU, changed
 from support.training import assert_same, update_of
 from torch import Tensor
 
@@ -19,8 +19,6 @@ from mtkit.model import Transformer
 from mtkit.train import gradients
 from mtkit.train.micro_batches import Pass, cut, padded_tokens
 from mtkit.train.trainer import Trainer
-
-CPU = torch.device("cpu")
 
 VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "base": {},

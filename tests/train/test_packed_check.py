@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import changed
+from conftest import CPU, changed
 from torch import Tensor, nn
 
 from mtkit import packing
@@ -17,8 +17,6 @@ from mtkit.train.gradients import Gradients
 from mtkit.train.micro_batches import padded_tokens
 from mtkit.train.packed_check import _some_batches, use_plain_if_packed_differs
 from mtkit.train.trainer import Trainer
-
-CPU = torch.device("cpu")
 
 
 def on_pretended_gpu(config: Config, data: PreparedData) -> Trainer:

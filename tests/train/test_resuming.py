@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import changed, reseal, slow
+from conftest import CPU, changed, reseal, slow
 from support.forked import PIPE, Forked, run_mtkit
 from support.runs import contents
 from support.training import Trainings, assert_same_state, before_update, interrupt, kill, rows_of
@@ -28,8 +28,6 @@ from mtkit.train import dry_run
 from mtkit.train.checkpoints import read_checkpoint
 from mtkit.train.trainer import Trainer
 from mtkit.translate import Translator
-
-CPU = torch.device("cpu")
 
 
 def test_a_run_with_a_damaged_tokenizer_is_not_trained_further(trainings: Trainings, tmp_path):

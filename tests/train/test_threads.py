@@ -13,7 +13,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
-from conftest import changed
+from conftest import CPU, changed
 from support.training import assert_same, gradients_of, update_of
 from torch import Tensor, nn
 
@@ -26,8 +26,6 @@ from mtkit.train.gradients import Gradients
 from mtkit.train.micro_batches import MicroBatches, padded_tokens
 from mtkit.train.threads import GradientThreads
 from mtkit.train.trainer import Trainer
-
-CPU = torch.device("cpu")
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
-from conftest import changed
+from conftest import CPU, changed
 from support.training import before_update, kill
 from torch import Tensor
 
@@ -17,8 +17,6 @@ from mtkit.train.flops import training_flops
 from mtkit.train.gradients import Losses
 from mtkit.train.schedule import learning_rate
 from mtkit.train.trainer import Trainer
-
-CPU = torch.device("cpu")
 
 
 @pytest.mark.usefixtures("in_float64")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import changed
+from conftest import CPU, changed
 
 from mtkit import native
 from mtkit.data import PreparedData
@@ -16,8 +16,6 @@ from mtkit.train import assembly as train
 from mtkit.train.trainer import Trainer
 from mtkit.train.validation import Validation, Validator
 from mtkit.translate import LoadedRuns, Torch, Translation, Translator
-
-CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize(

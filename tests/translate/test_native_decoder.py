@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import copied_run
+from conftest import CPU, copied_run
 from support import native_engine
 from support.native_engine import Copier
 from support.translators import numbers
@@ -24,8 +24,6 @@ from mtkit.run_folder import Run
 from mtkit.translate import Glossary, Translator, choosing
 from mtkit.translate.native_decoder import Native
 from mtkit.translate.pytorch import models as torch_models
-
-CPU = torch.device("cpu")
 
 
 def natively(translator: Translator, model: Any, threads: int = 1, **changes: Any) -> Translator:
