@@ -41,17 +41,18 @@ from mtkit.base.files import sha256_of_json
 from mtkit.config import Config, DecodeConfig, ModelConfig, TrainConfig, dump_config, parse_config
 from mtkit.data import PreparedData
 from mtkit.model import Transformer
+from mtkit.prepare import Treebank, prepare_files
+from mtkit.prepare.catalogue import demo_corpus
 from mtkit.run_folder import CONFIDENCE, Run
 from mtkit.run_manifest import DataOrigin, RunManifest, fixed_settings
 from mtkit.score import scores
 from mtkit.tokenizer import PAD_ID, Tokenizer, Vocabularies
+from mtkit.translate import Translator
 
 if TYPE_CHECKING:
     from support.mutations import Subject
     from support.served import Gate, Served
     from support.training import Trainings
-
-    from mtkit.translate import Translator
 
 # The same examples every time, and none kept on disk: a test fails for everybody or for nobody.
 settings.register_profile("mtkit", derandomize=True, deadline=None, database=None, max_examples=60)
@@ -326,8 +327,6 @@ def _one_thread() -> None:
 @pytest.fixture
 def small_demo(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[tuple[str, str]]]:
     """A tenth of the demo corpus in its place: all kinds of its sentences, and less to wait for."""
-    from mtkit.prepare.catalogue import demo_corpus
-
     small = {split: pairs[:3000] for split, pairs in demo_corpus().items()}
     monkeypatch.setattr("mtkit.prepare.readers.demo_corpus", lambda: small)
     return small
@@ -347,8 +346,6 @@ def tiny_text(tmp_path_factory: pytest.TempPathFactory) -> TinyText:
 @pytest.fixture(scope="session")
 def tiny_data(tiny_text: TinyText, tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
     """The tiny corpus, prepared with 300 pieces. Copy the folder before changing it."""
-    from mtkit.prepare import prepare_files
-
     place = tmp_path_factory.mktemp("tiny-data") / "tiny"
     prepare_files("tiny", place, **tiny_text.prepare_arguments())
     return PreparedData.open(place)
@@ -357,8 +354,6 @@ def tiny_data(tiny_text: TinyText, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.fixture(scope="session")
 def linked(tiny_text: TinyText, tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
     """The tiny corpus, whose target is the source backwards, with links that say so."""
-    from mtkit.prepare import prepare_files
-
     folder = tmp_path_factory.mktemp("linked")
     lines = tiny_text.train[0].read_text().splitlines()
     links = [
@@ -374,8 +369,6 @@ def linked(tiny_text: TinyText, tmp_path_factory: pytest.TempPathFactory) -> Pre
 @pytest.fixture(scope="session")
 def greek_data(tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
     """Numbers in English, and backwards in Greek, prepared with 300 pieces for each."""
-    from mtkit.prepare import prepare_files
-
     folder = tmp_path_factory.mktemp("greek")
     files = {
         split: write_pairs(folder, split, number_pairs(count, seed=seed, words=GREEK))
@@ -399,8 +392,6 @@ def tree_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(scope="session")
 def tree_data(tree_files: dict[str, Path], tmp_path_factory) -> PreparedData:
     """The trees prepared, with 300 pieces for their words. Copy the folder before changing it."""
-    from mtkit.prepare import Treebank
-
     train, valid, test = (Treebank(tree_files[split]) for split in ("train", "valid", "test"))
     place = tmp_path_factory.mktemp("tree-data") / "trees"
     prepare_trees("trees", place, train=[train], valid=valid, test=test, vocab_size=300)
@@ -484,8 +475,6 @@ def translator(untrained: Run) -> Translator:
 @pytest.fixture(scope="module")
 def exact(untrained: Run) -> Translator:
     """In float64: where a draw falls must not depend on how a CPU rounds in float32."""
-    from mtkit.translate import Translator
-
     translator = Translator.load(untrained, device="cpu", prepared=False)
     translator.model.double()
     return translator
@@ -531,8 +520,6 @@ def gate() -> Iterator[Gate]:
 @pytest.fixture(scope="module")
 def plain(untrained: Run) -> Translator:
     """Translates as the server does, by default."""
-    from mtkit.translate import Translator
-
     return Translator.load(untrained, device="cpu")
 
 

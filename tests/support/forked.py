@@ -17,6 +17,7 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
+from unittest import mock
 
 # What the programs import on their way too, so that not every one does.
 LIBRARIES = ["conftest", "support.worker", "torch._dynamo", "jinja2", "sacrebleu", "portalocker"]
@@ -165,16 +166,8 @@ def _context() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(LIBRARIES)
     given = {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    before = {name: os.environ.get(name) for name in given}
-    os.environ.update(given)
-    try:
+    with mock.patch.dict(os.environ, given):
         forkserver.ensure_running()
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
     return context
 
 
