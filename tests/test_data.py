@@ -258,8 +258,7 @@ def test_the_larger_of_two_vocabularies_decides_how_many_bytes_ids_take(sizes, w
     with create_prepared(tmp_path / "data") as writer:
         writer.add_tokenizers(Vocabularies(*map(FakeTokenizer, sizes)))  # type: ignore[arg-type]
         for split in ("train", "valid"):
-            pairs = [([sizes[0] - 1], [sizes[1] - 1, 5])]
-            writer.add_pairs(split, *as_bytes(pairs, writer))
+            writer.add_pairs(split, *as_bytes([([sizes[0] - 1], [sizes[1] - 1, 5])], writer))
     written = PreparedData.open(tmp_path / "data").pairs("train")
     assert (written.src[0], written.tgt[0]) == ([sizes[0] - 1, EOS], [sizes[1] - 1, 5, EOS])
     assert (tmp_path / "data" / "train.src.bin").stat().st_size == 2 * width

@@ -71,8 +71,7 @@ def test_a_linear_relation_is_found_again():
 
 def test_the_tenths_of_unrelated_features_all_have_the_mean():
     x, _ = _data(3000, 3)
-    chrf = np.random.default_rng(4).uniform(0, 100, size=3000)
-    quality = Forecast.fit(x, chrf).quality
+    quality = Forecast.fit(x, np.random.default_rng(4).uniform(0, 100, size=3000)).quality
     # Forecasts of held-out lines: a fit to the same lines would find a relation.
     assert abs(quality.correlation) < 0.1
     assert all(abs(tenth.chrf - 50) < 8 for tenth in quality.tenths)

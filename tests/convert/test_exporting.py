@@ -121,8 +121,7 @@ def test_the_tokenizer_there_gives_the_same_ids_and_text(format, ending_run, exp
 @pytest.mark.parametrize("format", [needs("ctranslate2"), needs("huggingface")])
 def test_a_run_with_two_vocabularies_does_the_same_there(format, uneven, greek_data, tmp_path):
     run = random_ending_run(tmp_path / "run", greek_data, 10, tokenizers=uneven.tokenizers())
-    out = tmp_path / "out"
-    done = python("-m", "mtkit", "export", run.path, out, "--format", format)
+    done = python("-m", "mtkit", "export", run.path, tmp_path / "out", "--format", format)
     assert done.returncode == 0, done.stderr
     assert "checked: 20 of 20 lines of the validation text of" in done.stderr
     assert "BLEU" not in done.stderr

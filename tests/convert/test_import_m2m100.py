@@ -82,8 +82,7 @@ def theirs_of(source: Path, src: str, tgt: str) -> tuple[Any, Any, int]:
 
 def translator_of(run: Run, src: str, tgt: str, **decode: Any) -> Translator:
     usual = {"precision": "fp32", "max_extra_length": 20, "split_sentences": False}
-    changes = usual | {"copy_numbers": False} | decode
-    config = run.config.decode.model_copy(update=changes)
+    config = run.config.decode.model_copy(update=usual | {"copy_numbers": False} | decode)
     return Translator.load(run, config=config, src_lang=src, tgt_lang=tgt, device="cpu")
 
 

@@ -216,8 +216,7 @@ def test_an_import_translates_in_each_precision(precision, imported):
     run = imported["shared"].run
     lines = SHAPES["shared"].lines[-4:]
     limits = {"max_length": 6, "precision": precision}
-    config = run.config.decode.model_copy(update=limits)
-    plain = loaded(run, "native", config=config)
+    plain = loaded(run, "native", config=run.config.decode.model_copy(update=limits))
     given = list(plain.translate(lines))
     assert len(given) == 4
     scores = [scored.log_prob for scored in plain.score_given(lines, given)]

@@ -128,8 +128,7 @@ def test_the_licence_and_citation_of_an_imported_model_are_read_again(tiny_run, 
 def test_names_in_a_card_stay_on_their_line_and_are_no_markup(tiny_run, text, tmp_path):
     data = tiny_run.manifest.data.model_dump()
     data |= {"name": "a\n# <b>x</b>", "src_lang": 'no", "x": "', "tgt_lang": "no"}
-    run = copied(tiny_run, tmp_path / "r", data=data)
-    card = card_of(run, tmp_path, check=text)
+    card = card_of(copied(tiny_run, tmp_path / "r", data=data), tmp_path, check=text)
     assert front_matter(card)["language"] == ["no"]
     assert "\n# <b>" not in card
     assert "<b>" not in card
@@ -167,8 +166,7 @@ def test_the_code_in_a_card_runs_in_the_folder_of_the_export(format, untrained, 
     assert exported.returncode == 0, exported.stderr
     card = (out / "README.md").read_text(encoding="utf-8")
     assert front_matter(card)["library_name"] == LIBRARIES[format]
-    code = code_of(card).replace("Text to translate.", NUMBERS[0])
-    done = python("-c", code, cwd=out)
+    done = python("-c", code_of(card).replace("Text to translate.", NUMBERS[0]), cwd=out)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
 

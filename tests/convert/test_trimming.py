@@ -103,8 +103,7 @@ def test_a_trimmed_run_is_a_usual_run(kind, runs, text, tmp_path):
     prepare_several(
         "new", tmp_path / "data", directions=directions, tokenizer_from=small.path, **USUAL
     )
-    data = PreparedData.open(tmp_path / "data")
-    weights = initial_weights(small, None, data).weights
+    weights = initial_weights(small, None, PreparedData.open(tmp_path / "data")).weights
     assert len(weights["embedding.weight"]) == len(small.tokenizers().tgt)
     # And it is exported again.
     assert trimmed(small, tmp_path / "again", text).tokenizers().is_same(small.tokenizers())

@@ -76,8 +76,7 @@ class TableCache:
         states[slots] = (states[slots] * 7 + tokens.numpy() + 1) % self.tables.shape[1]
         self.work[0] += 1
         self.work[1] += len(slots)
-        sentences = self.sentences[slots // self.slots]
-        return torch.from_numpy(self.tables[sentences, states[slots]])
+        return torch.from_numpy(self.tables[self.sentences[slots // self.slots], states[slots]])
 
     def reorder(self, parents: Tensor) -> None:
         self.states = np.take_along_axis(self.states, parents.numpy(), axis=1)

@@ -320,8 +320,7 @@ def test_the_words_that_belong_together_are_marked_under_the_pointer(browser, se
     found = served.translate(text, alignments=True).json
     result, pairs = found["translatedText"], found["alignments"]
     assert pairs
-    starts = [match.start() for match in re.finditer(r"\S+", result)]
-    for number, start in enumerate(starts):
+    for number, start in enumerate([match.start() for match in re.finditer(r"\S+", result)]):
         linked = [src for src, tgt in pairs if tgt[0] == start]
         point_at(browser, "result", number)
         browser.until("document.querySelectorAll('#result .marked').length === 1")

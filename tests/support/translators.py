@@ -62,8 +62,7 @@ def numbers(count: int, seed: int = 1) -> list[str]:
 
 def changed_to(translator: Translator, **settings: Any) -> Translator:
     """The same models in PyTorch, under other settings of `decode`."""
-    config = translator.config.model_copy(update=settings)
-    runs = replace(translator.runs, config=config)
+    runs = replace(translator.runs, config=translator.config.model_copy(update=settings))
     return Translator(runs, Torch(translator.models, runs, translator.device))
 
 

@@ -360,8 +360,7 @@ def test_a_run_that_no_other_software_can_have_is_told_so(runs, tmp_path):
     own = "bpe with tags on both sides"
     assert_stays(runs[own], tmp_path / "own", "not have the subwords of M2M-100 or NLLB-200")
     data = adapted(runs["nllb"], tmp_path, "dsb", "deu_Latn")
-    given = ["train.max_steps=1", "train.learning_rate=1e-3"]
-    config = load_config("fine-tune", given)
+    config = load_config("fine-tune", ["train.max_steps=1", "train.learning_rate=1e-3"])
     train.run(config, data, tmp_path / "r", device="cpu", init_from=str(runs["nllb"].path))
     assert_stays(Run.open(tmp_path / "r"), tmp_path / "out", "codes such as eng_Latn, and not dsb;")
     text = tmp_path / "text"

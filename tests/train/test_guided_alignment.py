@@ -28,8 +28,7 @@ from mtkit.translate import Translator
 @pytest.fixture
 def guided(config: Config) -> Config:
     """Trains the first head of the first layer on links."""
-    two_layers = changed(config, "model", decoder_layers=2)
-    return changed(two_layers, "train", guided_alignment=0.1)
+    return changed(changed(config, "model", decoder_layers=2), "train", guided_alignment=0.1)
 
 
 def trainer_of(config: Config, data: PreparedData) -> Trainer:

@@ -224,8 +224,7 @@ def test_guided_links_are_those_of_words_without_the_tags(both: PreparedData):
     pairs, vocabularies = both.pairs("train"), both.tokenizers()
     rows = np.arange(3)
     batch = make_batch(pairs, rows)
-    guided = GuidedAlignment(Config(), pairs, vocabularies)
-    targets = guided.targets(batch, pairs, rows)
+    targets = GuidedAlignment(Config(), pairs, vocabularies).targets(batch, pairs, rows)
     # BOS and then the tag have no word, and the tag of the source gets nothing.
     assert not targets[:, 0].any()
     assert not targets[:, :, 0].any()

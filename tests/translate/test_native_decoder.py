@@ -28,8 +28,7 @@ from mtkit.translate.pytorch import models as torch_models
 
 def natively(translator: Translator, model: Any, threads: int = 1, **changes: Any) -> Translator:
     """The same translator, which decodes with such a model."""
-    config = translator.config.model_copy(update=changes)
-    runs = replace(translator.runs, config=config)
+    runs = replace(translator.runs, config=translator.config.model_copy(update=changes))
     return Translator(runs, Native(model, runs, threads=threads))
 
 

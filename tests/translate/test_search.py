@@ -343,8 +343,7 @@ def test_stratified_numbers_are_those_of_the_line_however_many_steps_and_lines()
 
 def test_a_sample_of_stratified_numbers_has_no_part_of_its_own():
     # Of 2,000 numbers in five parts, 400 in each, and 5 deviations of 18 around it.
-    numbers = stratified_uniforms(1, range(100), n_samples=5, steps=20)
-    for of_sample in numbers.swapaxes(0, 1):
+    for of_sample in stratified_uniforms(1, range(100), n_samples=5, steps=20).swapaxes(0, 1):
         assert (abs(np.bincount((of_sample * 5).astype(int).ravel(), minlength=5) - 400) < 90).all()
 
 
