@@ -269,9 +269,6 @@ def test_what_is_too_long_to_learn_from_is_not_kept():
     assert dict(counts.items()) == {"y": 1}
 
 
-# Blocks of lines
-
-
 def ids_of(encoded: list[bytes], dtype: str) -> list[list[int]]:
     return [np.frombuffer(line, dtype).tolist() for line in encoded]
 
@@ -341,9 +338,6 @@ def test_lines_without_spaces_do_not_displace_short_words_from_the_cache(
 def test_ids_that_do_not_fit_are_refused(odd_tokenizer):
     with pytest.raises(ValueError, match="1050"):
         CachedEncoder(odd_tokenizer, dtype=np.dtype("u1"))
-
-
-# The normal form, and symbols
 
 
 @given(texts)

@@ -1,7 +1,6 @@
 """Word alignments from attention weights."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -172,7 +171,7 @@ def test_the_default_is_kept_where_adding_heads_one_by_one_is_worse(translator, 
     assert choose_heads(aligner, [], [], [], default=[two, three]) == ([two, three], 0.1, 0.1)
 
 
-def test_heads_and_methods_that_do_not_exist_are_errors(translator: Translator):
+def test_heads_and_methods_that_do_not_exist_are_errors(translator):
     with pytest.raises(ValueError, match="heads: give one or more"):
         translator.aligner([])
     with pytest.raises(ValueError, match=r"heads: the model does not have 9\.1 \(input\)"):
@@ -189,11 +188,8 @@ def test_without_tuning_the_upper_half_of_the_layers_aligns():
     ]
 
 
-# A translator
-
-
 @pytest.fixture(scope="module")
-def translator(tiny_run: Run) -> Iterator[Translator]:
+def translator(tiny_run) -> Iterator[Translator]:
     with Translator.load(tiny_run, prepared=False, device="cpu") as loaded:
         yield loaded
 
@@ -221,14 +217,14 @@ def test_every_pair_has_links_within_its_lines_whatever_is_beside_it(translator,
             assert weight == pytest.approx(alignment.weights[link], abs=1e-5)
 
 
-def test_more_lines_on_one_side_are_an_error(translator: Translator):
+def test_more_lines_on_one_side_are_an_error(translator):
     with pytest.raises(ValueError, match=r"shorter|longer"):
         list(translator.align(["a", "b"], ["a"]))
     with pytest.raises(TypeError, match="list of lines"):
         translator.align("a", ["a"])
 
 
-def test_an_ensemble_has_the_attention_of_each_of_its_models(untrained: Run, also_untrained: Run):
+def test_an_ensemble_has_the_attention_of_each_of_its_models(untrained, also_untrained):
     src, tgt = ["one two three", "nine"], ["eins zwei", "neun vier"]
     matrices = []
     for runs in ([untrained], [also_untrained], [untrained, also_untrained]):
@@ -242,7 +238,7 @@ def test_an_ensemble_has_the_attention_of_each_of_its_models(untrained: Run, als
     assert not np.allclose(matrices[0][0][0], matrices[1][0][0], rtol=0, atol=1e-3)
 
 
-def test_a_run_that_was_tuned_aligns_with_its_heads(begun: Path):
+def test_a_run_that_was_tuned_aligns_with_its_heads(begun):
     run = Run.open(begun)
     with Translator.load(run, device="cpu") as before:
         model = before.model.config

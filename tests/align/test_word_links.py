@@ -22,7 +22,7 @@ links_of_a_pair = st.frozensets(st.tuples(st.integers(0, 7), st.integers(0, 7)))
 
 
 @given(st.text())
-def test_words_are_the_parts_that_split_gives(line: str):
+def test_words_are_the_parts_that_split_gives(line):
     assert [line[start:end] for start, end in word_spans(line)] == line.split()
 
 
@@ -38,7 +38,7 @@ def test_units_are_the_characters_of_scripts_without_spaces_with_the_marks_besid
 
 
 @given(links_of_a_pair)
-def test_links_are_read_as_they_were_written(links: Links):
+def test_links_are_read_as_they_were_written(links):
     assert parse_links(str(Alignment(dict.fromkeys(links, 1.0), [], [])), place="here") == links
 
 
@@ -55,7 +55,7 @@ def test_sure_links_of_a_gold_alignment_are_possible_too():
 @pytest.mark.parametrize(
     "text", ["0", "0-", "-1", "a-0", "1.5-0", "0-0-0", "0:0", "1" * 30 + "-0", "\u0663-\u0664"]
 )
-def test_what_is_not_a_link_is_refused_by_file_and_line(text: str):
+def test_what_is_not_a_link_is_refused_by_file_and_line(text):
     with pytest.raises(MtkitError, match=r"gold, line 3: .* is not a link such as 0-0 or 3p4"):
         parse_gold(f"0-0 {text}", place="gold, line 3")
 
@@ -113,7 +113,7 @@ def repeated_scans(forward: Links, backward: Links) -> Links:
 
 
 @given(links_of_a_pair, links_of_a_pair)
-def test_grow_diag_final_and_is_the_method_with_repeated_scans(one: Links, other: Links):
+def test_grow_diag_final_and_is_the_method_with_repeated_scans(one, other):
     assert symmetrize(one, other, "grow-diag-final-and") == repeated_scans(one, other)
 
 

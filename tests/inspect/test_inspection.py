@@ -27,9 +27,6 @@ from mtkit.translate import Translator
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-# Numbers
-
-
 def test_an_inspection_has_every_layer_and_head(translator):
     source, target = "one two three nine", "eins zwei drei"
     found = inspect_pair(translator, source, target)
@@ -142,9 +139,6 @@ def test_all_numbers_are_json(translator):
     )
 
 
-# Pages
-
-
 def made_up(tokens: int, *, layers: int = 2, heads: int = 2, text: str = "w") -> Inspection:
     """An inspection of so many subwords, with weights of a seed."""
     random = np.random.default_rng(1)
@@ -231,9 +225,6 @@ def test_the_same_inspection_gives_the_same_page():
     assert page_of(made_up(7)) == page_of(made_up(7))
 
 
-# The tree of a parser
-
-
 GIVEN = "(S (NP (DT the) (NN dog)) (VP (VBZ sleeps)) (. .))"
 
 
@@ -300,9 +291,6 @@ def test_the_command_prints_the_tree_with_all_numbers(place, parser):
         "inspect", "the dog sleeps.", "--target", GIVEN, "--json", "--run", parser.path
     )
     assert json.loads(outcome.out)["tree"] == GIVEN
-
-
-# In a browser
 
 
 @pytest.mark.slow

@@ -105,9 +105,6 @@ def test_the_chrf_of_each_line_is_sacrebleus() -> None:
     assert sentence_chrf([], []) == []
 
 
-# Minimum Bayes risk
-
-
 def likeness(texts: list[str]) -> list[float]:
     """The mean chrF with all the others, by sacreBLEU, one pair after another."""
     return [
@@ -283,9 +280,6 @@ def test_a_sentence_without_four_words_still_has_a_score() -> None:
     systems = [System("", ["ein A-Team"])]
     (by_the_paper,) = TextMetric(systems, [["ein A-Team"]], "paper", "de").of_lines()
     assert by_the_paper.value == pytest.approx(100.0)
-
-
-# Significance
 
 
 def by_sacrebleus_program(

@@ -147,9 +147,6 @@ def synthetic_splits(*, lexicon: int, **counts: int) -> Splits:
     return {split: [pair() for _ in range(count)] for split, count in counts.items()}
 
 
-# The server
-
-
 @dataclass
 class Fault:
     """What goes wrong with the GET requests whose path contains a given text.

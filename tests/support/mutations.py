@@ -174,9 +174,6 @@ def mutations_of(folder: Path, file: Path, rng: random.Random) -> Iterator[Mutat
     yield from of_bytes(name, file, rng, 10)
 
 
-# What mtkit makes of them
-
-
 @dataclass(frozen=True)
 class Outcome:
     """What came of an operation on a changed folder.
