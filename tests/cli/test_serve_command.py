@@ -3,20 +3,17 @@
 import shutil
 import socket
 import sys
-from collections.abc import Callable
 from unittest.mock import Mock
 
 import pytest
 from conftest import claim_checkpoints, reseal
-
-from mtkit.serve import Server
 
 
 @pytest.fixture
 def ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server ends when it is ready."""
 
-    def run(server: Server, on_ready: Callable[[], None]) -> None:
+    def run(server, on_ready):
         on_ready()
         server._socket.close()
 

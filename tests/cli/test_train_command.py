@@ -5,9 +5,6 @@ import re
 import shutil
 import sys
 import threading
-from collections.abc import Callable
-from types import FrameType
-from typing import Any
 
 import pytest
 import torch
@@ -94,7 +91,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The command lines of workers that would have been started."""
     commands: list[list[str]] = []
 
-    def launch(arguments: list[str], count: int, **_: Any) -> int:
+    def launch(arguments, count, **_):
         commands.append(arguments)
         return 0
 
@@ -123,7 +120,7 @@ def test_a_worker_of_torchrun_starts_no_others(count, prepared, tiny_yaml, launc
 
 
 def test_messages_have_levels_and_later_workers_print_only_errors(monkeypatch, capsys):
-    def say() -> str:
+    def say():
         configure_logging(quiet=False)
         logger = logging.getLogger("mtkit.test")
         logger.info("a note")
@@ -143,7 +140,7 @@ def test_a_message_that_is_interrupted_at_any_line_of_code_gives_no_other_error(
     logger = logging.getLogger("mtkit.test")
     lines_left = 0
 
-    def interrupt(frame: FrameType, event: str, _argument: object) -> Callable[..., Any]:
+    def interrupt(frame, event, _argument):
         nonlocal lines_left
         # A lock of `logging` that is interrupted while it is acquired would stop other tests.
         lines_left -= event == "line" and "logging" not in frame.f_code.co_filename

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 from sentencepiece import SentencePieceProcessor
@@ -36,9 +35,7 @@ RunTranslate = Callable[..., tuple[int, str, list[str]]]
 def run_translate(untrained, tmp_path, monkeypatch, capfd) -> RunTranslate:
     """Translates lines; returns status, standard output and the lines of standard error."""
 
-    def run(
-        *arguments: str | Path, lines: str = "one two three\n", run: Run = untrained
-    ) -> tuple[int, str, list[str]]:
+    def run(*arguments, lines="one two three\n", run=untrained):
         source = tmp_path / "in.txt"
         source.write_text(lines, encoding="utf-8")
         command = ["-q", "translate", "--run", run.path, "--device", "cpu", "--input", source]
@@ -300,7 +297,7 @@ def waiting_at(gate: Path, folder: Path, arguments: list[str]) -> None:
     used = decoder.Torch if available() else native_decoder.Native
     finish = used.finish
 
-    def wait(self: Any, work: Any) -> Any:
+    def wait(self, work):
         while True:
             with gate.open() as line:
                 if line.readline():

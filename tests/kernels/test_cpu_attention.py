@@ -1,7 +1,5 @@
 """Attention on a CPU, against PyTorch's fused function."""
 
-from typing import Any
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -52,7 +50,7 @@ def test_dropout_of_attention_by_products_has_the_gradients_of_its_results() -> 
         for _ in range(3)
     )
 
-    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def attend(q, k, v):
         torch.manual_seed(7)
         return attend_by_products(q, k, v, causal=True, dropout=0.4)
 
@@ -86,7 +84,7 @@ def test_attention_by_products_in_bfloat16_is_as_exact_as_the_fused_one() -> Non
     wide = [x.detach().double().requires_grad_() for x in rounded]
     factor = torch.randn(4, 2, 20, 32, generator=draw).bfloat16()
 
-    def results(attend: Any, x: list[Tensor]) -> list[Tensor]:
+    def results(attend, x):
         out = attend(*x, causal=True)
         return [out.detach(), *torch.autograd.grad((out * factor).sum(), x)]
 

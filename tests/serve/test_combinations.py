@@ -5,15 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from conftest import (
-    UNTRAINED,
-    changed,
-    copied_run,
-    number_pairs,
-    random_run,
-    reseal,
-    slow,
-)
+from conftest import UNTRAINED, changed, copied_run, number_pairs, random_run, reseal, slow
 from support.prepared import prepare_several
 from support.served import Served
 

@@ -5,7 +5,6 @@ import resource
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -16,7 +15,6 @@ from support import killed
 from support.forked import PIPE, Forked, run_mtkit
 from support.program import printed
 from support.training import Trainings, assert_same_state, before_update
-from torch import Tensor
 
 from mtkit.base import devices
 from mtkit.base.errors import MtkitError
@@ -61,9 +59,7 @@ def test_a_batch_that_does_not_fit_is_one_line_with_a_setting_that_helps(
 ):
     original = Transformer.forward
 
-    def forward(
-        self: Transformer, src: Tensor, tgt_in: Tensor, *given: Any, **options: Any
-    ) -> Tensor:
+    def forward(self, src, tgt_in, *given, **options):
         if max(src.numel(), tgt_in.numel()) > 50:
             raise failure
         return original(self, src, tgt_in, *given, **options)
@@ -98,7 +94,7 @@ def slow_down_saving(patch: pytest.MonkeyPatch) -> None:
     """So that training is ahead of it."""
     original = safetensors.torch.save_file
 
-    def save_file(tensors: Any, path: Any) -> None:
+    def save_file(tensors, path):
         time.sleep(0.2)
         original(tensors, path)
 

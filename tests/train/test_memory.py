@@ -1,7 +1,5 @@
 """The memory of a training, by the shapes of its tensors, against the tensors of a training."""
 
-from typing import Any
-
 import pytest
 import torch
 from conftest import changed
@@ -33,7 +31,7 @@ def test_the_forecast_has_the_sizes_of_the_tensors_of_a_training(settings, confi
     sizes: dict[str, int] = {}
     step = trainer.optimizer.step
 
-    def measured(*given: Any) -> Any:
+    def measured(*given):
         # When gradients are there; LoRA's own are small, and do not count.
         grads = [p.grad for p in trainer.model.parameters() if p.grad is not None]
         sizes["gradients"] = sum(grad.nbytes for grad in grads)

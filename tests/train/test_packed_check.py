@@ -1,14 +1,10 @@
 """Before the first update, a packed pass is compared with its batches one by one."""
 
-from typing import Any
-
 import pytest
 import torch
 from conftest import CPU, changed
-from torch import Tensor, nn
 
 from mtkit import packing
-from mtkit.batches import Batch
 from mtkit.config import Config
 from mtkit.data import PreparedData
 from mtkit.train import gradients
@@ -45,7 +41,7 @@ def unmasked(monkeypatch: pytest.MonkeyPatch) -> None:
 def in_wrong_order(monkeypatch: pytest.MonkeyPatch) -> None:
     original = packing.each_batch
 
-    def turned(mask: Any, *qkv: Tensor) -> list[tuple[list[Tensor], Tensor | None]]:
+    def turned(mask, *qkv):
         return original(mask, *qkv)[::-1]
 
     monkeypatch.setattr(packing, "each_batch", turned)
@@ -54,7 +50,7 @@ def in_wrong_order(monkeypatch: pytest.MonkeyPatch) -> None:
 def not_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     original = Gradients._loss
 
-    def loss(self: Gradients, model: Any, batch: Batch, **how: Any) -> Tensor:
+    def loss(self, model, batch, **how):
         found = original(self, model, batch, **how)
         return found * float("nan") if batch.packing.src else found
 
@@ -62,7 +58,7 @@ def not_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def failing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object, **__: object) -> None:
+    def fail(*_, **__):
         raise RuntimeError("no kernel image is available\nfor execution on the device")
 
     monkeypatch.setattr(gradients, "pack_batches", fail)
@@ -90,11 +86,11 @@ def test_a_worker_whose_packed_pass_fails_leaves_no_other_waiting(config, tiny_d
     class Others(Workers):
         """Counts what needs the other workers."""
 
-        def any(self, flag: bool) -> bool:
+        def any(self, flag):
             asked.append(flag)
             return flag
 
-        def no_sync(self, parallel: nn.Module) -> Any:
+        def no_sync(self, parallel):
             raise AssertionError("gradients are not to be shared")
 
         waiting = no_sync  # type: ignore[assignment]

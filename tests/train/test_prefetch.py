@@ -1,14 +1,12 @@
 """Updates that a thread prepares are those of the stream, in its order."""
 
 import threading
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pytest
 
 from mtkit.batches import TokenBatches
-from mtkit.data import IntArray, PreparedData
+from mtkit.data import PreparedData
 from mtkit.train.prefetch import Prefetcher
 
 
@@ -20,7 +18,7 @@ def test_the_updates_are_those_of_the_stream_with_its_positions(tiny_data: Prepa
     plain = stream(tiny_data)
     steps = []
 
-    def prepare(batches: Sequence[IntArray], step: int) -> list[Any]:
+    def prepare(batches, step):
         steps.append(step)
         return [(step, list(batches))]
 
@@ -39,7 +37,7 @@ def test_the_updates_are_those_of_the_stream_with_its_positions(tiny_data: Prepa
 def test_an_error_does_not_wait_for_the_thread(tiny_data: PreparedData):
     begun, released, ended = threading.Event(), threading.Event(), threading.Event()
 
-    def prepare(batches: Sequence[IntArray], step: int) -> list[Any]:
+    def prepare(batches, step):
         if step == 2:
             begun.set()
             released.wait(600)
@@ -61,7 +59,7 @@ def test_an_error_does_not_wait_for_the_thread(tiny_data: PreparedData):
 def test_an_update_is_prepared_while_the_one_before_it_is_computed(tiny_data: PreparedData):
     prepared = [threading.Event() for _ in range(4)]
 
-    def prepare(batches: Sequence[IntArray], step: int) -> list[Any]:
+    def prepare(batches, step):
         prepared[step].set()
         return []
 
@@ -73,7 +71,7 @@ def test_an_update_is_prepared_while_the_one_before_it_is_computed(tiny_data: Pr
 
 
 def test_an_error_in_preparing_is_raised_where_the_update_is_taken(tiny_data: PreparedData):
-    def prepare(batches: Sequence[IntArray], step: int) -> list[Any]:
+    def prepare(batches, step):
         if step == 2:
             raise MemoryError("no room")
         return []

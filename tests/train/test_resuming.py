@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
@@ -16,7 +15,6 @@ from conftest import CPU, changed, reseal, slow
 from support.forked import PIPE, Forked, run_mtkit
 from support.runs import contents
 from support.training import Trainings, assert_same_state, before_update, interrupt, kill, rows_of
-from torch import Tensor
 
 from mtkit.base.errors import MtkitError
 from mtkit.config import Config, dump_config
@@ -204,7 +202,7 @@ def test_the_second_signal_stops_at_once_and_says_what_is_saved(
 ):
     original = Trainer.update
 
-    def twice(self: Trainer, *given: Any) -> Tensor:
+    def twice(self, *given):
         if self.step + 1 < at:
             return original(self, *given)
         # Not os.kill, whose two signals become one where another thread receives them.
@@ -511,7 +509,7 @@ def test_a_folder_that_is_not_a_run_is_not_changed(
 @pytest.mark.parametrize("value", [None, "text", {"a": 1}])
 @pytest.mark.parametrize("is_own", [False, True])
 def test_a_checkpoint_whose_validation_lacks_a_score_is_refused(key, value, is_own, begun):
-    def lose(saved: dict[str, Any]) -> None:
+    def lose(saved):
         state = saved["state"]
         (state if is_own else state["validations"][0])[key] = value
 

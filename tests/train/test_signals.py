@@ -7,12 +7,10 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 import torch
 from support.training import assert_same_state, before_update
-from torch import Tensor
 
 from mtkit.run_folder import CONFIDENCE, Run
 from mtkit.train.distributed import StopAgreement, Workers
@@ -75,7 +73,7 @@ def test_a_signal_while_a_note_is_written_asks_the_training_to_stop(file: Interr
 def test_a_signal_that_comes_while_its_handler_is_installed_asks_the_training_to_stop(monkeypatch):
     before, install = signal.getsignal(signal.SIGINT), signal.signal
 
-    def install_and_interrupt(number: int, handler: Any) -> Any:
+    def install_and_interrupt(number, handler):
         monkeypatch.setattr(signal, "signal", install)
         previous = install(number, handler)
         signal.raise_signal(signal.SIGINT)
@@ -97,10 +95,10 @@ def trained(
     """
     barrier, sent, agreed = threading.Barrier(3), [torch.zeros(())] * 3, []
 
-    def last_update(rank: int) -> int:
+    def last_update(rank):
         workers, now, step = Workers(rank, 3), 0.0, 0
 
-        def exchange(mine: Tensor) -> Tensor:
+        def exchange(mine):
             if rank == 0:
                 agreed.append(step)
             sent[rank] = mine
@@ -165,10 +163,10 @@ def test_a_signal_at_the_end_leaves_a_complete_run_without_checks(
 ):
     begun = []
 
-    def interrupt() -> None:
+    def interrupt():
         os.kill(os.getpid(), number)
 
-    def fit_run(*_: object, **__: object) -> None:
+    def fit_run(*_, **__):
         begun.append(True)
         interrupt()
         pytest.fail("the signal was not heeded")

@@ -2,7 +2,6 @@
 
 import json
 import math
-from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -10,11 +9,9 @@ import pytest
 import torch
 from conftest import CPU, changed
 from support.training import before_update, kill
-from torch import Tensor
 
 from mtkit.base.errors import MtkitError
 from mtkit.train.flops import training_flops
-from mtkit.train.gradients import Losses
 from mtkit.train.schedule import learning_rate
 from mtkit.train.trainer import Trainer
 
@@ -30,7 +27,7 @@ def test_an_update_is_adams_as_the_formula_gives_it(config, tiny_data):
     for step in (1, 2, 3):
         gradients = []
 
-        def take_and_step(*arguments: Any, gradients: list[Tensor] = gradients) -> Any:
+        def take_and_step(*arguments, gradients=gradients):
             gradients.append(parameter.grad.clone())
             return original(*arguments)
 
@@ -83,7 +80,7 @@ def test_a_logged_loss_is_the_mean_per_token_since_the_row_before(trainings, mon
     seen: list[tuple[float, int]] = []
     original = Trainer.update
 
-    def update(self: Trainer, batches: Any, *rest: Any) -> Losses:
+    def update(self, batches, *rest):
         losses = original(self, batches, *rest)
         tokens = self.pairs.tgt.lengths[np.concatenate(batches)].sum()
         seen.append((losses.translation.item(), int(tokens)))

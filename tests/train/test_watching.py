@@ -6,7 +6,6 @@ import re
 import resource
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -21,7 +20,6 @@ from mtkit.train.checkpoints import TrainingCost
 from mtkit.train.distributed import Workers
 from mtkit.train.metrics import MetricsLogger, truncate_rows
 from mtkit.train.progress_meter import Meter
-from mtkit.train.report_page import RunFacts
 from mtkit.train.trainer import Trainer
 
 
@@ -48,10 +46,10 @@ def test_on_a_terminal_the_rows_stay_above_a_bar_with_speed_and_time_left(
     texts: list[tuple[int, str]] = []
 
     class Bar(progress.tqdm):  # type: ignore[misc,type-arg]
-        def __init__(self, **options: Any) -> None:
+        def __init__(self, **options):
             super().__init__(**options | {"disable": False, "file": io.StringIO()})
 
-        def set_description_str(self, desc: str | None = None, refresh: bool = True) -> None:
+        def set_description_str(self, desc=None, refresh=True):
             texts.append((self.n, desc or ""))
             super().set_description_str(desc, refresh)
 
@@ -82,7 +80,7 @@ def test_the_pace_is_an_average_over_minutes_and_the_time_left_agrees_with_it(ca
     shown = progress.TrainingProgress(0, 10_000, active=True, clock=clock)
     left = []
 
-    def update(seconds: float) -> None:
+    def update(seconds):
         clock.now += seconds
         cost.tokens += 1000
         measured.add(torch.zeros(()))
@@ -131,7 +129,7 @@ def test_validations_and_checkpoints_are_part_of_the_pace_and_not_of_the_rows():
 def test_the_page_takes_at_most_a_hundredth_of_the_time(begun, monkeypatch):
     clock, states = Clock(), []
 
-    def draw(facts: RunFacts) -> str:
+    def draw(facts):
         clock.now += 2.0
         states.append(facts.state)
         return ""
@@ -153,7 +151,7 @@ def test_the_page_of_a_finished_run_has_what_its_end_has_fitted(trainings, monke
     pages: list[tuple[str, list[str]]] = []
     fitted: list[str] = []
 
-    def draw(facts: RunFacts) -> str:
+    def draw(facts):
         pages.append((facts.state, [name for name, _ in facts.confidence]))
         return ""
 
@@ -170,7 +168,7 @@ def test_the_page_is_there_before_the_first_update_and_says_how_training_ended(
 ):
     pages: list[tuple[str, str]] = []
 
-    def draw(facts: RunFacts) -> str:
+    def draw(facts):
         pages.append((facts.state, facts.summary["Step"]))
         return ""
 
@@ -191,7 +189,7 @@ def validate_as(patch: pytest.MonkeyPatch, **scores: Iterable[float]) -> None:
     """Have validations find these scores, one after the other."""
     original, given = Trainer.validate, {key: iter(values) for key, values in scores.items()}
 
-    def validate(self: Trainer) -> Any:
+    def validate(self):
         found = original(self)
         new = {key: next(values) for key, values in given.items()}
         return replace(found, loss=new.pop("loss", found.loss), scores=found.scores | new)
@@ -305,7 +303,7 @@ def test_a_resumed_run_has_no_sample_and_no_event_twice(trainings):
 
 
 def test_metrics_that_cannot_be_written_do_not_stop_a_run(trainings, monkeypatch, caplog):
-    def log(*_: Any) -> None:
+    def log(*_):
         raise MtkitError("metrics.jsonl: No space left on device")
 
     monkeypatch.setattr(metrics, "append_row", log)
