@@ -157,6 +157,11 @@ def test_without_references_a_page_shows_how_many_lines_have_which_forecast():
     assert "Forecasts of lines: x" in page.texts("figcaption")
 
 
+def test_without_references_the_number_of_lines_must_be_that_of_the_source():
+    with pytest.raises(MtkitError, match=r"x has 1 lines? and the source has 4"):
+        comparison_page([ComparedSystem("x", ["one"])], compared_text("in.en", None, SOURCES))
+
+
 def test_without_references_all_systems_say_what_is_usual():
     text = compared_text("in.en", None, ["Two men."] * 20)
     systems = ["Zwei sehr sehr alte Männer."] * 20, ["Zwei Männer."] * 20
