@@ -63,8 +63,8 @@ settings.load_profile("mtkit")
 
 # The files that take longest come first, so that none of them is left over for one process.
 SLOWEST_FILES = """
-distributed resuming import_marian fine_tuning hub glossary breakdowns translate_command
-interruptions cli docs translate mutations exporting prepare
+distributed import_marian resuming findings_dropped fine_tuning hub glossary breakdowns
+translate_command interruptions cli docs translate mutations exporting prepare
 gpu_workers
 """
 # The files that start processes from one that has imported everything (tests/support/forked.py),
