@@ -4,7 +4,6 @@ import itertools
 import json
 import tracemalloc
 from collections import Counter
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +23,7 @@ PAD, BOS, EOS = 0, 1, 2
 def sentence_pairs(src: list[int], tgt: list[int]) -> SentencePairs:
     """Pairs of these lengths; every token of the pair i is 4 + i, but for the ends."""
 
-    def side(lengths: list[int]) -> TokenArray:
+    def side(lengths):
         ids = [[4 + i] * (length - 1) + [EOS] for i, length in enumerate(lengths)]
         flat = np.array([token for sentence in ids for token in sentence], np.uint16)
         return TokenArray(flat, np.array(lengths, np.uint32))
@@ -100,7 +99,7 @@ def plainly_planned(
     """What `plan_batches` is to give, one pair at a time."""
     order = list(range(len(src)) if rng is None else rng.permutation(len(src)).tolist())
 
-    def key(i: int) -> tuple[int, int]:
+    def key(i):
         longest, difference = max(src[i], tgt[i]), src[i] - tgt[i]
         return longest, difference if longest % 2 else -difference
 
@@ -224,7 +223,7 @@ def test_tokens_of_an_epoch_count_as_often_as_they_occur():
 def test_the_weights_of_prepared_data_are_known_and_make_it_other_data(tiny_data):
     count = len(tiny_data.pairs("train"))
 
-    def data(*sources: dict[str, Any]) -> PreparedData:
+    def data(*sources):
         manifest = tiny_data.manifest.model_copy(update={"sources": {"train": list(sources)}})
         return PreparedData(tiny_data.path, manifest)
 
@@ -279,7 +278,7 @@ def test_parts_fit_and_one_fewer_would_not(lengths, fits):
     batches = TokenBatches(sentence_pairs(src, tgt), budget=200, seed=1)
     longest = np.maximum(src, tgt)
 
-    def largest(parts: int) -> int:
+    def largest(parts):
         plan = batches._plan
         return max(-(-len(indices) // parts) * longest[indices].max() for indices in plan)
 
@@ -301,7 +300,7 @@ def test_another_epoch_has_another_order_and_other_neighbours():
 def test_a_stream_resumes_exactly_wherever_it_was_stopped(per_update, sources):
     pairs = weighted(random_pairs(60), *sources)
 
-    def stream() -> TokenBatches:
+    def stream():
         return TokenBatches(pairs, budget=100, per_update=per_update, seed=3)
 
     epoch = int(stream().updates_in_epoch) + 1
@@ -322,7 +321,7 @@ def test_the_largest_part_is_the_largest_of_the_epoch(parts):
     pairs = random_pairs(150)
     batches = TokenBatches(pairs, budget=120, seed=1)
 
-    def slots(batch: IntArray) -> int:
+    def slots(batch):
         sides = (pairs.src, pairs.tgt)
         return len(batch) * sum(int(side.lengths[batch].max(initial=0)) for side in sides)
 

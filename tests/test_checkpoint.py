@@ -6,7 +6,6 @@ import shutil
 import stat
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -116,7 +115,7 @@ def test_weights_are_selected_by_name(which: str | None, value: float, words: st
 
 
 def test_a_checkpoint_outside_the_schedule_is_averaged_only_while_it_is_the_newest(run: Run):
-    def add(step: int, *, extra: bool) -> float:
+    def add(step, *, extra):
         run.save(
             step, weights={"w": torch.full((1,), float(step))}, optimizer={}, state={}, extra=extra
         )
@@ -219,7 +218,7 @@ def test_a_run_whose_folder_was_moved_writes_nothing_into_another(
 ):
     original = Trainer.update
 
-    def moved(self: Trainer, *given: Any) -> Any:
+    def moved(self, *given):
         if self.step == 2:
             (tmp_path / "run").rename(tmp_path / "old")
             (tmp_path / "run").mkdir()
@@ -227,7 +226,7 @@ def test_a_run_whose_folder_was_moved_writes_nothing_into_another(
 
     save = CheckpointWriter.save
 
-    def save_at_once(self: CheckpointWriter, *arguments: Any, **more: Any) -> None:
+    def save_at_once(self, *arguments, **more):
         save(self, *arguments, **more)
         self.settle()
 

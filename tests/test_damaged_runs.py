@@ -10,7 +10,6 @@ import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -36,7 +35,7 @@ def fail_syncing(patch: pytest.MonkeyPatch, error: BaseException) -> None:
 
 
 def fail_writing_tensors(patch: pytest.MonkeyPatch, error: BaseException) -> None:
-    def refuse(tensors: object, path: Path) -> None:
+    def refuse(tensors, path):
         path.write_bytes(b"\x08")  # some of it got there
         raise error
 
@@ -91,7 +90,7 @@ def test_an_old_checkpoint_that_cannot_be_deleted_is_reported_and_saving_succeed
     run = replace(run, config=changed(run.config, "train", keep_checkpoints=1))
     original = shutil.rmtree
 
-    def rmtree(path: Path, ignore_errors: bool = False) -> None:
+    def rmtree(path, ignore_errors=False):
         if "step-00000010" in path.name:
             if ignore_errors:
                 return
@@ -115,7 +114,7 @@ def test_a_prune_that_is_killed_leaves_no_half_of_a_checkpoint(run, monkeypatch)
         save(run, step)
     with monkeypatch.context() as patch:
 
-        def killed(path: Path, *_: object) -> None:
+        def killed(path, *_):
             (path / "model.safetensors").unlink()
             raise KeyboardInterrupt
 
@@ -134,14 +133,14 @@ def test_a_running_save_is_always_waited_for(fails, run, monkeypatch, caplog):
     begun = threading.Event()
     original = safetensors.torch.save_file
 
-    def slow(tensors: Any, path: Path) -> None:
+    def slow(tensors, path):
         begun.set()
         time.sleep(0.1)
         if fails:
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
         original(tensors, path)
 
-    def interrupted() -> None:
+    def interrupted():
         with CheckpointWriter(run) as writer:
             writer.save(20, weights={"w": torch.ones(1)}, optimizer={}, state={})
             assert begun.wait(600)
@@ -259,7 +258,7 @@ def test_a_run_killed_while_it_is_created_can_be_begun_again(
     folder, data = tmp_path / "run", tiny_data if joint else greek_data
     original, left = Path.write_bytes, saved
 
-    def killed(self: Path, content: bytes) -> int:
+    def killed(self, content):
         nonlocal left
         if self.name.startswith("tokenizer"):
             if left == 0:

@@ -3,7 +3,6 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import reseal
@@ -33,7 +32,7 @@ def write_as_newer(file: Path, version: int) -> None:
     The checksum is right, as that of a newer version would be.
     """
 
-    def change(content: dict[str, Any]) -> None:
+    def change(content):
         content |= {"format": version, "of_a_newer_version": True}
 
     reseal(file, change)

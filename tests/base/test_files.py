@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
@@ -170,7 +169,7 @@ def test_a_lock_can_be_taken_again_and_again_by_one_process(tmp_path: Path):
 def test_two_writers_of_a_file_do_not_mix(tmp_path: Path):
     path = tmp_path / "file"
 
-    def parts(text: str) -> Iterator[str]:
+    def parts(text):
         yield text
         if text == "first ":
             files.write_whole(path, parts("second "))
@@ -203,7 +202,7 @@ def test_a_new_folder_replaces_a_link_again_and_again(tmp_path: Path):
 
 
 def test_an_error_in_a_new_folder_names_the_folder_and_not_its_hidden_name(tmp_path: Path):
-    def by_library(file: Path) -> None:
+    def by_library(file):
         raise MtkitError(f"{file}: Disk quota exceeded")
 
     out = tmp_path / "out"

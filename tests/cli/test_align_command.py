@@ -1,7 +1,6 @@
 """`mtkit align`, `mtkit translate --alignments` and `mtkit score-alignments`."""
 
 import json
-from typing import Any
 
 import numpy as np
 import pytest
@@ -46,7 +45,7 @@ def test_align_writes_a_file_when_it_is_complete_and_resumes(pairs, monkeypatch)
     printed = pairs.mtkit("-q", "align", "src.txt", "tgt.txt").out
     align, done = Aligner.align, []
 
-    def align_and_count(self: Aligner, *given: Any, **more: Any) -> Any:
+    def align_and_count(self, *given, **more):
         if len(done) == 1:
             done.append(0)
             raise KeyboardInterrupt
@@ -164,7 +163,7 @@ def test_align_refuses_what_it_cannot_do(pairs, options, message):
 
 
 def test_translate_prints_alignments_with_its_translations(place, ending_run):
-    def printed(command: str, *options: str, stdin: bytes = b"") -> list[str]:
+    def printed(command, *options, stdin=b""):
         run = ["--run", str(ending_run.path), "--device", "cpu"]
         return place.mtkit("-q", command, *options, *run, stdin=stdin).out.split("\n")[:-1]
 

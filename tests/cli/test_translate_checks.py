@@ -7,7 +7,6 @@ import os
 import re
 import signal
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 from conftest import copied_run, number_pairs, reseal
@@ -73,7 +72,7 @@ def uncapped(fitted: Run, place: Place, run: list[str]) -> list[str]:
     """With a run whose forecast findings do not lower: all that it translates are loops."""
     changed = copied_run(fitted, place.folder / "mine")
 
-    def raise_cap(content: dict[str, Any]) -> None:
+    def raise_cap(content):
         for tenth in content["directions"][0]["forecast"]["quality"]["tenths"]:
             tenth.update(forecast=100.0, chrf=100.0)
 
@@ -126,7 +125,7 @@ def test_lines_with_a_finding_of_a_kind_are_rejected(place: Place, run: list[str
 
 @pytest.mark.parametrize("check", ["--check", "--thorough"])
 def test_a_check_does_not_depend_on_the_lines_around_it(check: str, place: Place, run: list[str]):
-    def checked(*options: str) -> list[tuple[object, object]]:
+    def checked(*options):
         rows = map(json.loads, place.mtkit(*run, "--json", check, *options).out.splitlines())
         return [(row.get("confidence"), row["findings"]) for row in rows]
 
@@ -151,7 +150,7 @@ def test_a_run_that_was_fitted_without_samples_says_so(place: Place, fitted: Run
 def test_a_direction_that_had_too_few_pairs_is_named(place: Place, fitted: Run):
     changed = copied_run(fitted, place.folder / "mine")
 
-    def lose(content: dict[str, Any]) -> None:
+    def lose(content):
         other = copy.deepcopy(content["directions"][0])
         other["facts"]["tgt_lang"] = "fr"
         content["directions"][0].update(forecast=None, thorough=None, with_examples=None)
@@ -261,7 +260,7 @@ def test_an_ensemble_has_findings_and_no_confidence(place: Place, run: list[str]
 def test_fitting_one_direction_does_not_lose_the_others(place: Place, fitted: Run):
     changed = copied_run(fitted, place.folder / "mine")
 
-    def add(content: dict[str, Any]) -> None:
+    def add(content):
         other = copy.deepcopy(content["directions"][0])
         other["facts"]["tgt_lang"] = "fr"
         content["directions"].append(other)
@@ -281,7 +280,7 @@ def test_an_exported_run_has_the_same_checks(place: Place, fitted: Run, run: lis
     outcome = place.mtkit("-q", *run, "--json", "--check")
     assert outcome.err == ""
 
-    def without_time(output: str) -> list[dict[str, object]]:
+    def without_time(output):
         return [{**json.loads(line), "seconds": 0} for line in output.splitlines()]
 
     assert without_time(outcome.out) == without_time(expected)
@@ -342,7 +341,7 @@ def test_an_interrupt_of_the_fit_changes_nothing(place, fitted, monkeypatch):
     before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
     write_pairs(place, number_pairs(600, 5))
 
-    def translate_windows(*_: object, **__: object) -> object:
+    def translate_windows(*_, **__):
         os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.setattr("mtkit.translate.Translator.translate_windows", translate_windows)

@@ -179,7 +179,7 @@ def plain(functions: ctypes.CDLL) -> Parts:
 def normal() -> Callable[..., Floats]:
     random = np.random.default_rng(5)
 
-    def draw(*shape: int) -> Floats:
+    def draw(*shape):
         return random.standard_normal(shape).astype(np.float32)
 
     return draw
@@ -328,8 +328,7 @@ def attention(
 
 
 @pytest.mark.parametrize(
-    ("sizes", "window"),
-    [*itertools.product(HEADS, [-1, 0, 1, 5]), (HEADS[0], 2**31 - 1)],
+    ("sizes", "window"), [*itertools.product(HEADS, [-1, 0, 1, 5]), (HEADS[0], 2**31 - 1)]
 )
 def test_attention_to_shared_positions(parts, plain, normal, sizes, window):
     heads, key_width, value_width = sizes

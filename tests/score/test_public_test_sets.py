@@ -9,7 +9,6 @@ import tarfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -55,7 +54,7 @@ class Mirror:
         mirror = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
+            def do_GET(self):
                 mirror.requests += 1
                 self.send_response(200)
                 # All of it is promised, also if less is sent.
@@ -63,7 +62,7 @@ class Mirror:
                 self.end_headers()
                 self.wfile.write(mirror.content)
 
-            def log_message(self, *_: Any) -> None:
+            def log_message(self, *_):
                 pass
 
         self.server = http.server.HTTPServer(("127.0.0.1", 0), Handler)

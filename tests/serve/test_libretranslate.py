@@ -1,7 +1,6 @@
 """The answers of LibreTranslate's API, and its messages, as LibreTranslate 1.9.6 gives them."""
 
 import threading
-from typing import Any
 
 import pytest
 from conftest import relabelled
@@ -309,7 +308,7 @@ def test_a_sentence_with_too_many_or_too_long_terms_is_refused(served, monkeypat
 def test_a_glossary_is_read_outside_of_the_event_loop(untrained, monkeypatch):
     threads = set[str]()
 
-    def noted(terms: dict[str, str]) -> Any:
+    def noted(terms):
         threads.add(threading.current_thread().name)
         return Glossary(terms)
 

@@ -17,7 +17,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ from mtkit.run_folder import Run
 from mtkit.serve import Access, Limits, bodies, deepl, libretranslate
 from mtkit.serve.http_errors import RequestError
 from mtkit.serve.server import _while_connected
-from mtkit.translate import Sentence, Translator, Window
+from mtkit.translate import Window
 from mtkit.translate.sentence_reader import SentenceReader
 
 JSON = "application/json"
@@ -320,7 +319,7 @@ def windows_read(monkeypatch: pytest.MonkeyPatch) -> list[Window]:
     """What was split into sentences and encoded."""
     read, windows = SentenceReader.read, list[Window]()
 
-    def watched(reader: SentenceReader, window: Window) -> list[list[Sentence]]:
+    def watched(reader, window):
         windows.append(window)
         return read(reader, window)
 
@@ -342,8 +341,8 @@ def test_texts_that_cannot_fit_into_the_queue_are_refused_unread(untrained, wind
 
 
 def test_an_unexpected_error_is_500_and_its_log_has_no_text(untrained, caplog):
-    def broken(translator: Translator) -> None:
-        def decode(sentences: Sequence[Sentence], n_best: int) -> Any:
+    def broken(translator):
+        def decode(sentences, n_best):
             raise RuntimeError(f"cannot decode {sentences[0].text}")
 
         translator.decoder.decode = decode  # type: ignore[method-assign]
@@ -360,8 +359,8 @@ def test_an_unexpected_error_is_500_and_its_log_has_no_text(untrained, caplog):
 
 @pytest.mark.parametrize("fields", [{}, {"glossary": {"one": "x"}}, {"alignments": True}])
 def test_an_error_of_the_server_is_told_in_the_log_alone(fields, untrained, caplog):
-    def broken(translator: Translator) -> None:
-        def fail(*_: Any, **__: Any) -> Any:
+    def broken(translator):
+        def fail(*_, **__):
             raise MtkitError("/srv/runs/mine: was deleted; start the command again")
 
         kind = type(translator.decoder)
@@ -388,14 +387,14 @@ def test_a_server_says_that_the_checkpoint_of_its_run_was_deleted(begun, caplog)
 
 
 def test_an_error_outside_of_a_request_is_logged_without_text(untrained, caplog):
-    def broken(text: str) -> None:
+    def broken(text):
         raise RuntimeError(text)
 
     with Served([untrained]) as server:
         scheduler = server.service.scheduler
         plan = scheduler._plan
 
-        def plan_badly() -> None:
+        def plan_badly():
             asyncio.get_running_loop().call_soon(broken, "secret")
             plan()
 
@@ -518,7 +517,7 @@ def test_memory_does_not_grow_with_requests(untrained: Run):
     letters = [character for character in map(chr, range(0x2FFFF)) if character.isalpha()]
     choose = random.Random(1)
 
-    def ask(count: int) -> None:
+    def ask(count):
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
         for _ in range(count):
             # Words, codes, tags and terms that were never there before.
@@ -533,7 +532,7 @@ def test_memory_does_not_grow_with_requests(untrained: Run):
             assert reply.status == (400 if fields["source"] == word else 200)
         connection.close()
 
-    def resident() -> float:
+    def resident():
         """MiB of memory."""
         pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20

@@ -4,7 +4,6 @@ import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 from conftest import copied_run
@@ -32,7 +31,7 @@ class SlowChecks:
         self.sources: list[str] = []
         check = Checker.check
 
-        def wait(checker: Checker, source: str, *rest: Any) -> Any:
+        def wait(checker, source, *rest):
             self.sources.append(source)
             self.begun.set()
             assert self.goes_on.wait(600)
@@ -165,7 +164,7 @@ def test_requests_that_come_together_load_the_checks_once(fitted, monkeypatch):
     threads = []
     load = RunChecks.checker
 
-    def slow(*given: Any) -> Checker:
+    def slow(*given):
         threads.append(threading.current_thread().name)
         until(lambda: served.service.metrics.in_flight == 4)
         return load(*given)

@@ -3,7 +3,6 @@
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 from support.served import Served
@@ -91,7 +90,7 @@ def test_long_texts_are_read_and_joined_outside_of_the_event_loop(untrained, mon
     for name in ("_parted", "_joined"):
         function = getattr(texts, name)
 
-        def noted(*arguments: Any, function: Any = function) -> Any:
+        def noted(*arguments, function=function):
             threads.add(threading.current_thread().name)
             return function(*arguments)
 

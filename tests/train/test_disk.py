@@ -3,7 +3,6 @@
 import re
 from contextlib import nullcontext
 from shutil import _ntuple_diskusage as usage
-from typing import Any
 
 import pytest
 import safetensors.torch
@@ -134,7 +133,7 @@ def test_a_second_failed_save_in_a_row_without_any_checkpoint_ends_the_training(
 ):
     original = safetensors.torch.save_file
 
-    def save_file(tensors: Any, path: Any) -> None:
+    def save_file(tensors, path):
         if int(re.findall(r"step-(\d+)", str(path))[-1]) in fails:
             raise OSError(28, "No space left on device", str(path))
         original(tensors, path)

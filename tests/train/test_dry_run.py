@@ -11,7 +11,6 @@ from conftest import CPU, changed
 
 from mtkit.base.errors import MtkitError
 from mtkit.config import load_config
-from mtkit.data import IntArray
 from mtkit.train import dry_run
 from mtkit.train.gradients import Losses
 from mtkit.train.progress_meter import hours_and_minutes
@@ -142,11 +141,11 @@ def test_a_gpu_is_timed_after_a_warm_up_of_at_least_30_updates(config, tiny_data
     # The target tokens of each update, and after how many updates the clock is read.
     tokens, read = [], []
 
-    def update(batches: list[IntArray], _: object) -> Losses:
+    def update(batches, _):
         tokens.append(sum(int(trainer.pairs.tgt.lengths[some].sum()) for some in batches))
         return Losses(torch.zeros(()), None)
 
-    def clock() -> float:
+    def clock():
         """An update takes a tenth of a second."""
         read.append(len(tokens))
         return len(tokens) / 10

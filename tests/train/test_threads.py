@@ -7,7 +7,6 @@ import signal
 import threading
 import weakref
 from collections.abc import Iterator
-from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -59,7 +58,7 @@ def test_the_gradient_is_that_of_the_sum_of_all_losses():
     weight, other = nn.Parameter(torch.tensor([1.0, 2.0])), nn.Parameter(torch.tensor(3.0))
     unused = nn.Parameter(torch.tensor(0.0))
 
-    def times(number: int) -> tuple[Tensor, str]:
+    def times(number):
         return number * other * weight.sum(), f"loss {number}"
 
     threads = GradientThreads([weight, other, unused], count=2)
@@ -74,7 +73,7 @@ def test_the_gradient_is_that_of_the_sum_of_all_losses():
 def test_the_threads_of_pytorch_are_divided_and_the_caller_keeps_its_own():
     weight = nn.Parameter(torch.tensor(1.0))
 
-    def task() -> tuple[Tensor, int]:
+    def task():
         # The first operation in a thread could set the number anew.
         loss = weight * torch.ones(100, 100).mm(torch.ones(100, 100)).sum()
         return loss, torch.get_num_threads()
@@ -85,7 +84,7 @@ def test_the_threads_of_pytorch_are_divided_and_the_caller_keeps_its_own():
 
 
 def test_after_an_error_the_threads_are_ready_for_the_next_update(weight, threads):
-    def fails() -> tuple[Tensor, None]:
+    def fails():
         raise MemoryError("no memory")
 
     with pytest.raises(MemoryError, match="no memory"):
@@ -99,7 +98,7 @@ def stops(monkeypatch: pytest.MonkeyPatch) -> list[threading.Event]:
     """The events that tell the threads to stop, one for each call of `differentiate`."""
     made: list[threading.Event] = []
 
-    def event() -> threading.Event:
+    def event():
         made.append(threading.Event())
         return made[-1]
 
@@ -111,11 +110,11 @@ def test_an_error_ends_all_threads_after_their_task(weight, threads, stops):
     has_begun = threading.Event()
     done = []
 
-    def fails() -> tuple[Tensor, None]:
+    def fails():
         assert has_begun.wait(timeout=600)
         raise ValueError("a bad batch")
 
-    def waits() -> tuple[Tensor, None]:
+    def waits():
         has_begun.set()
         assert stops[0].wait(timeout=600)
         done.append(1)
@@ -131,25 +130,25 @@ def test_after_ctrl_c_no_task_is_begun_and_no_thread_is_at_work(weight, threads,
     other_begins = threading.Event()
     begun, done, handled = [], [], []
 
-    def task() -> tuple[Tensor, None]:
+    def task():
         begun.append(1)
         other_begins.set()
         assert stops[0].wait(timeout=600)
         done.append(1)
         return 2 * weight, None
 
-    def is_stopped_by_signal() -> bool:
+    def is_stopped_by_signal():
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         return stops[0].wait(timeout=0.1)
 
-    def interrupts() -> tuple[Tensor, None]:
+    def interrupts():
         assert other_begins.wait(timeout=600)
         # A signal that comes just before Python begins to wait does not end that wait: Python
         # handles it together with the next one.
         assert any(is_stopped_by_signal() for _ in range(1000))
         return 2 * weight, None
 
-    def stop(*_: object) -> None:
+    def stop(*_):
         handled.append(1)
         if len(handled) == 1:
             raise KeyboardInterrupt
@@ -175,7 +174,7 @@ def test_threads_that_cannot_be_started_are_one_line(config, tiny_data, monkeypa
 def test_the_memory_of_a_failed_task_is_free_when_its_error_is_handled(weight, threads):
     held: list[weakref.ref[Tensor]] = []
 
-    def fails() -> tuple[Tensor, None]:
+    def fails():
         activations = torch.ones(10)
         held.append(weakref.ref(activations))
         raise MemoryError
@@ -188,7 +187,7 @@ def test_the_memory_of_a_failed_task_is_free_when_its_error_is_handled(weight, t
         # Python's pool holds an error for a moment longer: until both threads have other work.
         meeting = threading.Barrier(2)
 
-        def meets() -> tuple[Tensor, None]:
+        def meets():
             meeting.wait(timeout=600)
             return 2 * weight, None
 
@@ -234,7 +233,7 @@ def test_the_forecast_computes_as_many_micro_batches_at_once_as_the_training(
     original = GradientThreads.differentiate
     numbers = []
 
-    def count(self: GradientThreads, tasks: Any) -> Any:
+    def count(self, tasks):
         numbers.append(len(tasks))
         return original(self, tasks)
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from support.score_tables import BOS, EOS, Prefixes, log_probs, step_of, total
-from torch import Tensor
 
 from mtkit.search_settings import (
     Constraints,
@@ -119,7 +118,7 @@ def forced_step(rows: list[list[float]]):
     """A step that ignores the prefix: one row of log-probabilities per decoding step."""
     position = iter(rows)
 
-    def step(tokens: Tensor, slots: Tensor, cache: Prefixes) -> Tensor:
+    def step(tokens, slots, cache):
         return torch.tensor(next(position), dtype=torch.float64).repeat(len(tokens), 1)
 
     return step
@@ -196,7 +195,7 @@ def test_no_output_ends_before_the_least_length(width: int):
 
 @pytest.mark.parametrize("n", [1, 2])
 def test_no_ngram_comes_twice(n: int):
-    def repeats(tokens: tuple[int, ...]) -> bool:
+    def repeats(tokens):
         ngrams = [tokens[i : i + n] for i in range(len(tokens) - n + 1)]
         return len(set(ngrams)) < len(ngrams)
 
@@ -422,7 +421,7 @@ def test_many_rows_of_many_tokens_are_drawn_as_one_row_in_plain_python(
     rows = (noise * spread).log_softmax(-1)
     numbers = uniforms(3, range(R), n_samples=1, steps=1)
 
-    def step(tokens: Tensor, slots: Tensor, cache: Prefixes) -> Tensor:
+    def step(tokens, slots, cache):
         return rows[slots]
 
     settings = SearchSettings([1] * R, BOS, EOS, alpha=0.0)

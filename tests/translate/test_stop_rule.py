@@ -15,7 +15,6 @@ import pytest
 import torch
 from support.score_tables import BOS, EOS, Prefixes, log_probs, step_of
 from support.translators import loaded
-from torch import Tensor
 
 from mtkit.search_settings import Constraints, Hypothesis, SearchSettings
 from mtkit.translate.requests import Sentence
@@ -135,7 +134,7 @@ def test_a_forced_beginning_and_a_least_length_come_before_the_rule(n_best: int)
     found = beam_search(step_of(4, vocab), Prefixes(tables, 4), settings, **case.beam)
     for table, prefix, hypotheses in zip(tables, prefixes, found, strict=True):
 
-        def allowed(tokens: Tokens, table: int = table, prefix: Tokens = prefix) -> list[float]:
+        def allowed(tokens, table=table, prefix=prefix):
             forced = prefix[len(tokens) : len(tokens) + 1]
             return [
                 -math.inf
@@ -150,7 +149,7 @@ def test_a_forced_beginning_and_a_least_length_come_before_the_rule(n_best: int)
 def found_in(rows: dict[Tokens, list[float]], stop: str, *, block: int) -> Tokens:
     """The best tokens by a beam of two, with α = 1, from log-probabilities after each prefix."""
 
-    def step(tokens: Tensor, slots: Tensor, cache: Prefixes) -> Tensor:
+    def step(tokens, slots, cache):
         prefixes = cache.prefixes[0]
         for token, slot in zip(tokens.tolist(), slots.tolist(), strict=True):
             prefixes[slot] = (*prefixes[slot], token)
