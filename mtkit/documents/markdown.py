@@ -50,6 +50,10 @@ _DIRECTIVE = re.compile(
     r"|export\s+(?:const|default|function|let)\b).*$|^\$\$[^$]+\$\$",
     re.MULTILINE,
 )
+# What has paragraphs under it that are indented: an admonition, a footnote, a definition.
+_BEGIN = re.compile(
+    r"(?:!!!|\?\?\?\+?)[ \t]|(?P<sign> {0,3}\[\^[^\]\s]{1,500}\]:[ \t]*+|:[ \t]++(?=\S))"
+)
 # The definition of a term.
 _DEFINITION = re.compile(r":[ \t]+")
 # What would begin a block, or make a heading of the line before; it needs a backslash.
@@ -194,16 +198,23 @@ class Markdown(Document):
 
 
 def _separated(lines: Sequence[Row], front: int) -> Iterator[Row]:
-    """Lines without the front matter, and with a blank one before a definition after a footnote."""
-    # CommonMark has no footnotes, and takes what follows one for a part of its paragraph.
-    is_footnote = False
+    """Lines without the front matter; footnotes, definitions and what is under them are paragraphs.
+
+    CommonMark has none of them: it would take them for one paragraph, or for code.
+    """
+    fence, is_under, before = "", False, ""
     for start, stop, line in lines:
-        is_definition = re.match(r" {0,3}\[[^\]]+\]:", line) is not None
-        if is_definition and is_footnote:
+        begin = None if fence else _BEGIN.match(line)
+        if begin or (is_under and re.match(r" {0,3}\[[^\]]+\]:", line)):
             yield start, start, ""
-        is_begin = is_definition and line.lstrip().startswith("[^")
-        is_footnote = is_begin or (is_footnote and line.strip() != "")
-        yield start, stop, "" if start < front else line
+        indent = re.match(r" {4}|\t|\s*$", line)
+        is_under = begin is not None or bool(is_under and (indent or before.strip()))
+        left, before = (indent.end() if is_under and indent else 0), line
+        left = begin.end() if begin and begin["sign"] else left
+        mark = re.match(r" {0,3}(`{3,}|~{3,})(.*)", line[left:])
+        if mark and not (fence and (mark[2].strip() or not mark[1].startswith(fence))):
+            fence = "" if fence else mark[1]
+        yield start + left, stop, "" if start < front else line[left:]
 
 
 def _parser() -> MarkdownIt:

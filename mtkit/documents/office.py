@@ -126,7 +126,9 @@ def _look(formats: Iterable[Element]) -> tuple[object, ...]:
     for properties in formats:
         look += sorted(pair for pair in properties.items() if pair[0] not in _SAME_LOOK)
         for child in properties:
-            if local_name(child) not in _SAME_LOOK:
+            # A hint is only for signs that several scripts have.
+            is_hint = all(name.endswith("}hint") for name in child.keys() or [""])
+            if local_name(child) not in _SAME_LOOK and not is_hint:
                 look += ((node.tag, *sorted(node.items())) for node in child.iter(etree.Element))
     return tuple(look)
 

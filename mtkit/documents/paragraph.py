@@ -77,7 +77,10 @@ class Text:
         # Spaces that were elements or in several runs, too.
         line = _SPACES.sub(" ", line)
         self.line = line.strip()
-        self._before, _, self._after = line.partition(self.line)
+        # Spaces at its ends may be an indent: they stay as they were.
+        first, last = pieces[0].text, pieces[-1].text
+        self._before = first[: len(first) - len(first.lstrip())] if line[0].isspace() else ""
+        self._after = last[len(last.rstrip()) :] if line[-1].isspace() else ""
 
     def _parts(self) -> Iterator[tuple[str, Any]]:
         bases = [_base(self._pieces)]
@@ -262,7 +265,7 @@ def _add(holder: Element, texts: list[str]) -> None:
     last = next(holder.iterchildren(reversed=True), None)
     if last is not None and texts:
         last.tail = (last.tail or "") + "".join(texts)
-    elif texts:
+    elif any(texts):
         holder.text = (holder.text or "") + "".join(texts)
     texts.clear()
 

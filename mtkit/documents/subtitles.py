@@ -88,7 +88,8 @@ _SPEAKER = re.compile(
     rf"(?:{_TAG}|\s)*(?:(?:[-–—]|>>|&gt;&gt;)\s*(?:{_TAG})*[^\s\d<{{-]|[A-Z][A-Z0-9 .'-]+:\s)"
 )
 _SENTENCE_END = re.compile(r"(?<![.!?…:;。！？؟۔।])[.!?…:;。！？؟۔।]+(?:\s?[\"'”’»)\]」』])*$")
-_POSITION = re.compile(r"\{\\an?\d+\}")
+# Where words are shown, and who says them.
+_PLACE = re.compile(r"\{\\an?\d+\}|<v[ .][^<>]*>")
 _HIDDEN = re.compile(_TAG)
 _ELEMENT = re.compile(rf"{_READING}|<(/?)([a-zA-Z]++)[^<>]*>")
 
@@ -290,7 +291,7 @@ class Subtitles(Document):
             and (end is None or bool(between and _DOTS.fullmatch(end[0])))
             # A title is not a part of what is said.
             and last.words.isupper() <= text.words.isupper()
-            and _POSITION.findall(last.rows[0][2]) == _POSITION.findall(text.rows[0][2])
+            and _PLACE.findall(last.rows[0][2]) == _PLACE.findall(text.rows[0][2])
         )
 
     def _cut(self, number: int, line: str) -> Iterator[str]:

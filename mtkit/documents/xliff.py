@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from lxml import etree
@@ -18,6 +19,8 @@ from mtkit.documents.zipped import Package
 _UNTRANSLATED = {"new", "needs-translation", "needs-l10n", "initial"}
 # What is said of each new translation, in the place of what was said of another one.
 _STATES = {"state": "translated", "approved": "no"}
+# The parts of a unit of 1.2 that are translated one by one.
+_PARTS = ".//*[@mtype='seg'][@mid]"
 # Files that stay as they are and are named; more would not fit into one line.
 _MAX_NAMED = 3
 
@@ -81,12 +84,14 @@ class Unit(Paragraph):
 
         If one did, those without letters are copied at the end.
         """
+        counts = Counter(node.get("mid") for node in self.element.xpath(_PARTS))
         # Of two targets with the same number, the one with a text counts.
-        targets = dict(sorted(_parts(self.target), key=lambda part: _has_translation(part[1])))
+        parts = _parts(self.target, counts)
+        targets = dict(sorted(parts, key=lambda part: _has_translation(part[1])))
         if not any(map(_has_translation, targets.values())):
             return
         before, gap, without_letters = None, "", list[Part]()
-        for number, source in dict(_parts(self.element)).items():
+        for number, source in _parts(self.element, counts):
             target, own_gap = targets.get(number), source.tail or gap
             if target is None or not _has_translation(target):
                 part = Part(self, source, target, before, gap)
@@ -191,9 +196,13 @@ def _named(languages: Iterable[str | None]) -> str:
     return " to ".join(filter(None, languages))
 
 
-def _parts(element: Element) -> Iterator[tuple[str, Element]]:
-    """The numbered parts of a source or a target of 1.2, by their numbers."""
-    return ((node.get("mid"), node) for node in element.xpath(".//*[@mtype='seg'][@mid]"))
+def _parts(element: Element, counts: Counter[str]) -> Iterator[tuple[tuple[str, int], Element]]:
+    """The numbered parts of a source or a target of 1.2; those of a repeated number are counted."""
+    seen = Counter[str]()
+    for node in element.xpath(_PARTS):
+        number = node.get("mid")
+        yield (number, seen[number]), node
+        seen[number] += counts[number] > 1
 
 
 def _has_translation(part: Element) -> bool:

@@ -281,6 +281,48 @@ def test_what_is_no_text_in_a_block_of_html_is_none(block: str):
     assert not open_document("x.md", block.encode()).segments
 
 
+def test_what_is_indented_under_a_footnote_an_admonition_or_a_definition_is_text():
+    text = """A[^b] dog
+[^b]: One
+goes on
+[r]: http://x
+
+    Second.
+
+        code
+[^c]: Two [r]
+
+!!! note "N"
+
+    Body.
+
+    ```
+    code
+    ```
+
+Term
+
+:   Meaning.
+
+    More.
+
+End.
+
+    code
+
+```
+!!! note
+    ```x
+[^d]: code
+```
+
+    code
+"""
+    lines = [segment.line for segment in open_document("a.md", text.encode()).segments]
+    assert lines[:3] == ["A<x1/> dog", "One goes on", "Second."]
+    assert lines[3:] == ["Two <g1>r</g1>", "Body.", "Term", "Meaning.", "More.", "End."]
+
+
 def test_blocks_of_html_are_translated():
     document = open_document("x.md", HTML.encode())
     assert [segment.line for segment in document.segments] == [

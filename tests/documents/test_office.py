@@ -44,6 +44,7 @@ def translated(paragraph: str, *lines: str | None) -> str:
         (run("On", '<w:lang w:val="de"/>') + run("e", "<w:noProof/>") + run(" text"), ["One text"]),
         (run("a long text with ") + run("bold", BOLD), ["a long text with <g1>bold</g1>"]),
         (run("x", ITALIC) + run(" much more text", BOLD), ["<g1>x</g1> much more text"]),
+        (run("On") + run("e", '<w:rFonts w:hint="eastAsia"/>') + run(" text"), ["One text"]),
         # A format of spaces is not seen.
         (run("one") + run(" ", BOLD) + run("two"), ["one two"]),
         (run("H") + run("2", BOLD) + run("O and more"), ["H<g1>2</g1>O and more"]),
@@ -76,6 +77,10 @@ def translated(paragraph: str, *lines: str | None) -> str:
 )  # fmt: skip
 def test_a_paragraph_is_texts_with_codes(paragraph: str, lines: list[str]):
     assert lines_of(paragraph) == lines
+
+
+def test_the_spaces_before_and_after_a_text_stay():
+    assert translated(run("   one  two  "), "EINS ZWEI") == f"<w:p>{run('   EINS ZWEI  ')}</w:p>"
 
 
 def test_a_translation_takes_the_formats_of_its_codes():

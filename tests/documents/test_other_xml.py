@@ -1,6 +1,8 @@
 """OpenDocument, EPUB and XLIFF: what is a text, what becomes of its codes, and marks."""
 
+import io
 import re
+import zipfile
 
 import pytest
 from lxml import etree
@@ -11,6 +13,7 @@ from support.documents import (
     TRANSLATORS,
     chapter,
     epub,
+    in_capitals,
     odt,
     opened,
     problems,
@@ -160,6 +163,25 @@ def test_chapters_that_are_not_xhtml_are_said():
 @pytest.mark.parametrize("translator", TRANSLATORS)
 def test_a_book_comes_back_whole(translator: str):
     assert problems("a.epub", zipped(epub(two=BODY, one="<p>first</p>")), translator) == []
+
+
+def test_a_break_of_a_chapter_is_not_two():
+    read = opened("a.epub", epub(a="<p>One<br/>two</p>"))
+    written = read.write([in_capitals(segment.line) for segment in read.segments])
+    with zipfile.ZipFile(io.BytesIO(written)) as package:
+        assert b"<p>ONE<br/>TWO</p>" in package.read("o/text /a.xhtml")
+
+
+def test_parts_of_xliff_with_one_number_are_pairs_in_their_order():
+    part = '<mrk mtype="seg" mid="1">{}</mrk>'.format
+    texts = part("One dog."), part("Two cats."), part("Three.")
+    targets = part("Ein Hund."), part(""), part("Drei.")
+    data = xliff(
+        f"<trans-unit><source/><seg-source>{''.join(texts)}</seg-source>"
+        f"<target>{''.join(targets)}</target></trans-unit>"
+    )
+    new = f"{targets[0]}{part('Zwei Katzen.')}{targets[2]}"
+    assert f"<target>{new}</target>" in after(data, "Zwei Katzen.")
 
 
 def test_a_chapter_keeps_its_document_type_and_what_is_not_translated():

@@ -172,6 +172,7 @@ def test_an_element_over_a_cut_is_closed_and_opened_again():
         ("He said", "[door slams]"),
         ("THE END", "and then"),
         ("{\\an8}Above", "below"),
+        ("<v Mary>He said", "<v Bob>no"),
         ("来た。", "行った"),
     ],
 )

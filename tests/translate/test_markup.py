@@ -77,6 +77,11 @@ CASES = [
     ("one <!-- note --> two", "zwei eins", "0-1 1-0", "<!-- note -->zwei eins"),
     ("<wbr>one", "eins", "0-0", "<wbr>eins"),
     ("one<wbr>", "eins", "0-0", "eins<wbr>"),
+    # Code of a program, and things with signs between them.
+    ("one <?= $x ?> two", "eins zwei", "0-0 1-1", "eins <?= $x ?> zwei"),
+    ("one <%= a > b %> two", "eins zwei", "0-0 1-1", "eins <%= a > b %> zwei"),
+    ("5 <% of two", "5 <% von zwei", "0-0 1-1 2-2 3-3", "5 &lt;% von zwei"),
+    ("one <kbd>C</kbd>+<kbd>D</kbd>.", "eins .", "0-0 1-1", "eins <kbd>C</kbd>+<kbd>D</kbd>."),
     # Before the punctuation of a word.
     ("one <code>x</code>, two", "eins, zwei", "0-0 2-1", "eins <code>x</code>, zwei"),
     ("one two<img>.", "zwei eins.", "0-1 1-0", "zwei<img> eins."),
@@ -223,12 +228,13 @@ def test_tags_stand_where_the_alignment_says(line: str, target: str, links: str,
 
 def test_a_line_is_cut_at_block_level_tags():
     line = "<ul><li>one <b>two</b></li><li>three<br>four</li></ul><script>a < b</script>"
+    line += "<svg><text>five</text></svg>six"
     parts = parse([line])
     assert [part.text for part in parts if isinstance(part, Segment)] == [
-        *("one two", "three", "four")
+        *("one two", "three", "four", "five", "six")
     ]
     copied = "".join(part for part in parts if isinstance(part, str))
-    assert copied == "<ul><li></li><li><br></li></ul><script>a < b</script>\n"
+    assert copied == "<ul><li></li><li><br></li></ul><script>a < b</script><svg><text></text>\n"
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ BLOCK = frozenset({
     "main", "menu", "meta", "nav", "noframes", "noscript", "object", "ol", "optgroup", "option",
     "p", "param", "pre", "search", "section", "select", "source", "summary", "table", "tbody",
     "td", "template", "textarea", "tfoot", "th", "thead", "title", "tr", "track", "ul", "video",
-    "audio", "xmp",
+    "audio", "xmp", "text",
 })  # fmt: skip
 # Elements without content.
 _VOID = frozenset({
@@ -53,9 +53,11 @@ _MAX_DEPTH = 200
 # The lines of a tag.
 _MAX_LINES = 100
 
-# Line ends, the end, and what begins something that is not text. Numbers are tags in i18next.
+# Line ends, the end, and what begins something that is not text. Numbers are tags in i18next, and
+# <% %> is code of ERB, JSP or ASP.
 _BEGIN = re.compile(
-    r"\n|\Z|<(?:!--(?:-?>)?|!\[CDATA\[|!DOCTYPE[^<>[]*\[|\?|!|/?[a-z]|/?\d(?=\d{0,2}/?>))",
+    r"\n|\Z|<(?:!--(?:-?>)?|!\[CDATA\[|!DOCTYPE[^<>[]*\[|\?|%(?=[^\n]{0,999}%>)|!|/?[a-z]"
+    r"|/?\d(?=\d{0,2}/?>))",
     re.ASCII | re.IGNORECASE,
 )
 # In XML, names may have other letters, and references to entities that HTML does not have stay.
@@ -66,6 +68,7 @@ _BEGIN_XML = re.compile(
 _CDATA = re.compile(r"<!--.*?(?:-->|\Z)|<!\[CDATA\[(.*?)(?:\]\]>|\Z)", re.DOTALL)
 # What ends it, if it is not a tag.
 _ENDS = {"<!--": re.compile(r"--!?>"), "<![cdata[": re.compile(r"\]\]>"), "<?": re.compile(r"\?>")}
+_ENDS["<%"] = re.compile(r"%>")
 _TAG_END = re.compile(">")
 # The end of the declarations inside of a document type; its > may be on a later line.
 _SUBSET_END = re.compile(r"\](?=\s*(?:>|\Z))")
@@ -238,7 +241,9 @@ class Reader:
                 is_character = match[0][1:] in html5
                 yield Item("text", match[0]) if is_character else Item("point", match[0], "&")
             elif begun in _ENDS:
-                self._await(match[0], "", _ENDS[begun])
+                # What a program writes there, others see.
+                is_program = begun in ("<?", "<%") and not self._rules.is_xml
+                self._await(match[0], begun[1] * is_program, _ENDS[begun])
             elif begun.endswith("["):
                 self._await(match[0], "", _SUBSET_END, _TAG_END)
             elif begun.endswith(">"):

@@ -304,7 +304,7 @@ def _read(items: Sequence[Item]) -> tuple[str, list[Node]]:
         # An open element is the last one of its parent.
         inside()[-1:] = Node(node.open, node.start, node.start), *node.children
 
-    for kind, raw, name, _ in items:
+    for kind, raw, name, _ in _joined(items):
         is_part = kind == "open" and name in _RUBY_PARTS
         while (is_part or (kind, name) == ("close", "ruby")) and stack:
             part, node = stack[-1]
@@ -344,6 +344,20 @@ def _read(items: Sequence[Item]) -> tuple[str, list[Node]]:
     text = "".join(texts)
     _mark_shown(nodes, text)
     return text, nodes
+
+
+def _joined(items: Iterable[Item]) -> list[Item]:
+    """The pieces, in which things that readers see with signs between them, as Ctrl+C, are one."""
+    joined = list[Item]()
+    for item in items:
+        joined.append(item)
+        three = joined[-3:]
+        is_shown = [each.kind == "point" and each.name not in _UNSEEN for each in three]
+        if is_shown == [True, False, True] and three[1].kind == "text":
+            raw = "".join(each.raw for each in three)
+            is_one = not three[1].raw.strip("-+/.:=_–")
+            joined[-3:] = [item._replace(raw=raw)] if is_one else three
+    return joined
 
 
 def _mark_shown(nodes: Iterable[Node], text: str) -> None:
