@@ -56,7 +56,7 @@ _MAX_LINES = 100
 # Line ends, the end, and what begins something that is not text. Numbers are tags in i18next, and
 # <% %> is code of ERB, JSP or ASP.
 _BEGIN = re.compile(
-    r"\n|\Z|<(?:!--(?:-?>)?|!\[CDATA\[|!DOCTYPE[^<>[]*\[|\?|%(?=[^\n]{0,999}%>)|!|/?[a-z]"
+    r"\n|\Z|<(?:!--(?:-?>)?|!\[CDATA\[|!DOCTYPE[^<>[]*\[|\?|%(?=[^\n]{0,250}?%>)|!|/?[a-z]"
     r"|/?\d(?=\d{0,2}/?>))",
     re.ASCII | re.IGNORECASE,
 )
