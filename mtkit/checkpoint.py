@@ -7,7 +7,6 @@ safetensors, the rest is JSON, so loading never executes code.
 from __future__ import annotations
 
 import contextlib
-import logging
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,8 +22,6 @@ from mtkit.weights import OTHER_CHECKPOINT, NotFiniteError, WeightFile, Weights
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
-
-log = logging.getLogger(__name__)
 
 Tensors = dict[str, "Tensor"]
 _MODEL = "model.safetensors"

@@ -43,11 +43,6 @@ class CatalogueEntry:
         """The name `mtkit prepare` takes, such as "wmt14-en-de"."""
         return f"{self.family}-{self.src_lang}-{self.tgt_lang}"
 
-    @property
-    def built_in(self) -> bool:
-        """Whether this corpus is a part of mtkit, so that nothing is downloaded."""
-        return self.source == BUILT_IN
-
 
 def _read_catalogue() -> tuple[CatalogueEntry, ...]:
     """The corpora of `catalogue.yaml`, each in both directions."""

@@ -34,7 +34,7 @@ from mtkit.base.text import (
     uncompressed_name,
 )
 from mtkit.data import Split
-from mtkit.prepare.catalogue import CatalogueEntry, demo_corpus
+from mtkit.prepare.catalogue import BUILT_IN, CatalogueEntry, demo_corpus
 from mtkit.prepare.hub import HUB_PREFIX, fetch, fetch_split
 from mtkit.prepare.source import (
     CRLF,
@@ -140,7 +140,7 @@ def parse_source(
 
 def catalogue_sources(corpus: CatalogueEntry) -> dict[Split, Source]:
     """The splits of a corpus of the catalogue, downloaded if needed; raises as `hub.fetch`."""
-    if not corpus.built_in:
+    if corpus.source != BUILT_IN:
         log.info("fetching %s from %s", corpus.name, corpus.source)
         return fetch(corpus)
     sources: dict[Split, Source] = {}

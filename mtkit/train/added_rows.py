@@ -5,7 +5,6 @@ They are those of `prepare --add-language` and `--add-characters`. All other row
 
 from __future__ import annotations
 
-import logging
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,8 +16,6 @@ from mtkit.base.sentencepiece_model import pieces_in
 from mtkit.checkpoint import Tensors
 from mtkit.kernels.cpu_loss import NEVER
 from mtkit.tokenizer import UNK_ID, Tokenizer, Vocabularies
-
-log = logging.getLogger(__name__)
 
 # Of the source's own vocabulary, and of the target's or a joint one.
 _MATRICES = (("src_embedding.weight",), ("embedding.weight", "output_bias"))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,8 +29,6 @@ from mtkit.train.launcher import PEER_LOST, TRANSIENT, end_with_parent, is_launc
 
 if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
-
-log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 

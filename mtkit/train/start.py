@@ -8,7 +8,6 @@ resumed needs no option.
 from __future__ import annotations
 
 import hashlib
-import logging
 import re
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
@@ -28,8 +27,6 @@ from mtkit.train.distributed import Workers
 from mtkit.train.launcher import is_restarted, launch_id
 from mtkit.train.parameters import ROWS, is_named
 from mtkit.train.schedule import Schedule
-
-log = logging.getLogger(__name__)
 
 _CHECKPOINT = re.compile(r"(.+?):(last|best|average:\d+|\d+)", re.DOTALL)
 

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from mtkit.base.errors import MtkitError
-from mtkit.check.model.lexicon import Lexicon, load_lexicon, save_lexicons
+from mtkit.check.model.lexicon import Lexicon, load_rows, save_rows
 from mtkit.check.rules.marks import Text
 
 # Nothing is too frequent in so many lines of different words.
@@ -71,9 +71,9 @@ def test_a_rare_word_has_neither():
 
 def test_a_saved_lexicon_is_read_as_it_was(tmp_path):
     found = Lexicon.learn(_pairs(200))
-    save_lexicons(tmp_path / "one.tsv", {"de": found})
-    again = load_lexicon(tmp_path / "one.tsv", "de")
-    save_lexicons(tmp_path / "two.tsv", {"de": again})
+    save_rows(tmp_path / "one.tsv", {"de": found.rows()})
+    again = Lexicon.of_rows(load_rows(tmp_path / "one.tsv", "de"))
+    save_rows(tmp_path / "two.tsv", {"de": again.rows()})
     assert (tmp_path / "one.tsv").read_bytes() == (tmp_path / "two.tsv").read_bytes()
     assert again.src_to_tgt.keys() == found.src_to_tgt.keys()
     for source, entry in found.src_to_tgt.items():
@@ -86,11 +86,11 @@ def test_each_target_language_has_its_own_lexicon(tmp_path):
         Lexicon({"one": {word: 1.0}}, {word: {"one": 0.5}}, {"one": 0.1}, {word: 0.1})
         for word in ("eins", "ena")
     )
-    save_lexicons(path, {"de": german, "el": greek})
-    assert load_lexicon(path, "de") == german
-    assert load_lexicon(path, "el") == greek
+    save_rows(path, {"de": german.rows(), "el": greek.rows()})
+    assert Lexicon.of_rows(load_rows(path, "de")) == german
+    assert Lexicon.of_rows(load_rows(path, "el")) == greek
     with pytest.raises(MtkitError, match=r"lexicon\.tsv: has no rows of fr; run mtkit check"):
-        load_lexicon(path, "fr")
+        load_rows(path, "fr")
 
 
 def test_no_pairs_give_an_empty_lexicon():

@@ -12,7 +12,7 @@ from support.prepared import prepare_several
 
 from mtkit.base.errors import MtkitError
 from mtkit.check import Checker, Decoded, RunChecks, fit_pairs, fit_run, load_checker
-from mtkit.check.model.lexicon import load_lexicon
+from mtkit.check.model.lexicon import Lexicon, load_rows
 from mtkit.check.model.run_quality import fit_command
 from mtkit.check.rules.marks import Text
 from mtkit.convert import export
@@ -226,7 +226,7 @@ def test_each_direction_of_a_multilingual_run_has_the_words_of_its_target_langua
     run = random_run(tmp_path / "run", data, 1)
     fit_run(run, data, device="cpu")
     for tgt_lang, words in (("de", GERMAN), ("el", GREEK)):
-        found = load_lexicon(run.path / LEXICON, tgt_lang)
+        found = Lexicon.of_rows(load_rows(run.path / LEXICON, tgt_lang))
         assert set(found.tgt_shares) == {Text(word).keys[0] for word in words}
         checker = load_checker(run, src_lang="en", tgt_lang=tgt_lang)
         assert checker.coverage is not None

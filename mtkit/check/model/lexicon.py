@@ -97,20 +97,6 @@ class Lexicon:
         return cls(*entries, *shares)
 
 
-def save_lexicons(path: Path, lexicons: Mapping[str, Lexicon]) -> None:
-    """Write lexicons into one file; if there are several, a row names the language of each."""
-    save_rows(path, {language: lexicon.rows() for language, lexicon in lexicons.items()})
-
-
-def load_lexicon(path: Path, language: str) -> Lexicon:
-    """Read the lexicon of a target language, or the only one, of a file that was not changed.
-
-    Raises:
-        MtkitError: if the file cannot be read, or has lexicons of other languages only.
-    """
-    return Lexicon.of_rows(load_rows(path, language))
-
-
 def save_rows(path: Path, by_language: Mapping[str, Iterable[str]]) -> None:
     """Write rows with tabs into one file; with several languages, a row names that of the next."""
     rows: list[str] = []

@@ -18,7 +18,7 @@ from mtkit.check.checker import Checker
 from mtkit.check.model.confidence import Forecast
 from mtkit.check.model.coverage import Coverage, CoverageSettings
 from mtkit.check.model.examples import Examples
-from mtkit.check.model.lexicon import Lexicon, load_lexicon, save_lexicons, save_rows
+from mtkit.check.model.lexicon import Lexicon, load_rows, save_rows
 from mtkit.check.rules import limits
 from mtkit.check.rules.facts import PairFacts
 from mtkit.run_folder import CONFIDENCE, EXAMPLES, LEXICON, Run
@@ -107,8 +107,8 @@ class RunChecks(Record):
         coverage = None
         if direction.coverage is not None:
             self.check_lexicon(run.path)
-            lexicon = load_lexicon(run.path / LEXICON, direction.facts.tgt_lang)
-            coverage = Coverage(lexicon, direction.coverage)
+            rows = load_rows(run.path / LEXICON, direction.facts.tgt_lang)
+            coverage = Coverage(Lexicon.of_rows(rows), direction.coverage)
         examples, forecast = run.path / EXAMPLES, direction.thorough
         has_examples = thorough and direction.with_examples is not None and examples.exists()
         if has_examples:
@@ -146,7 +146,7 @@ def save_checks(
     """Write the files into a run folder: first the words and pairs of each target language."""
     # Files that do not belong together are refused, so this one goes first and is written last.
     (run / CONFIDENCE).unlink(missing_ok=True)
-    save_lexicons(run / LEXICON, lexicons)
+    save_rows(run / LEXICON, {language: words.rows() for language, words in lexicons.items()})
     save_rows(run / EXAMPLES, {language: pairs.rows() for language, pairs in examples.items()})
     checks = RunChecks(
         checkpoint=checkpoint,
