@@ -52,6 +52,8 @@ def test_text_that_was_read_as_another_encoding_is_damaged(language, text, encod
 
 CYRILLIC = [
     ("ru", "Привет, мир!"),
+    ("ru", "Да"),
+    ("uk", "Рівень: «Різдво СРСР»"),
     ("ru", "Он живёт у реки."),
     ("uk", "Їжак і ґава."),
     ("bg", "Къде е това?"),
@@ -224,6 +226,8 @@ UNITS = [
     ("en", "ru", "It weighs 7 tons.", "Он весит 7 килограммов.", True),
     ("en", "ru", "It costs 100 euros.", "Это стоит 100 евро.", False),
     ("en", "ru", "It weighs 7 kilograms.", "Он весит 7 килограммов.", False),
+    ("en", "ru", "It costs 50 kopecks.", "Это стоит 50 рублей.", True),
+    ("ru", "en", "Это стоит 5 рублей 50 коп.", "It costs 5 roubles 50 kopecks.", False),
     ("ru", "de", "Это стоит 100 рублей.", "Es kostet 100 Rubel.", False),
     ("ru", "en", "Это стоит 100 ₽.", "It costs 100 roubles.", False),
     ("en", "ru", "It lasts one day.", "Это длится 24 часа.", False),

@@ -113,6 +113,26 @@ def test_a_loop_inside_of_a_word_and_of_a_language_without_spaces_is_found(no_fa
     assert kinds("Thank you very much.", "谢谢谢谢。", chinese) == set()
 
 
+@pytest.mark.parametrize(
+    ("language", "source", "translation", "is_loop"),
+    [
+        ("zh", "Happy new year!", "新年快乐！新年快乐！", True),
+        ("zh", "Thank you very much.", "非常感谢。非常感谢。", True),
+        ("ja", "Good morning.", "おはよう。おはよう。", True),
+        ("zh", "Happy new year! Happy new year!", "新年快乐！新年快乐！", False),
+        ("zh", "Thank you!", "谢谢！谢谢！", False),
+        ("ja", "Slowly.", "ゆっくりゆっくり。", False),
+        ("ja", "The stars twinkle, twinkle.", "星がきらきらきらきら輝く。", False),
+        ("ja", "The stars twinkle, twinkle.", "星がきらきらきらきらきらきら輝く。", True),
+    ],
+)
+def test_a_text_without_spaces_that_is_there_twice_is_a_loop(
+    language, source, translation, is_loop
+):
+    facts = PairFacts.learn([], src_lang="en", tgt_lang=language)
+    assert ("loop" in kinds(source, translation, facts)) == is_loop
+
+
 def test_a_source_that_is_copied_is_found(facts, no_facts):
     for source, _ in demo_pairs(200):
         assert "copied" in kinds(source, source, facts)
@@ -380,6 +400,12 @@ def test_other_forms_of_the_same_placeholder_address_or_sign_are_no_fault(
     assert kinds(translation, source, no_facts) == escaped
 
 
+def test_an_address_may_have_any_code_of_the_language_of_its_side(no_facts):
+    for ours, theirs in (("eng.html", "deu.html"), ("a_eng.pdf", "a_ger.pdf"), ("en.md", "de.md")):
+        assert kinds(f"See {ours} now.", f"Siehe {theirs}.", no_facts) == set()
+    assert kinds("See eng.html now.", "Siehe fra.html.", no_facts) == {"addresses"}
+
+
 def test_placeholders_may_get_their_position_in_a_translation(no_facts):
     source = "%s of %5.1f pages by %(name)s"
     assert kinds(source, "%1$s von %2$5.1f Seiten, %(name)s", no_facts) == set()
@@ -472,6 +498,13 @@ def test_a_text_may_end_with_a_placeholder_behind_any_word(end, is_cut, facts):
 def test_an_end_that_the_source_lacks_too_is_not_cut(facts):
     for source, translation in demo_pairs(200):
         assert kinds(source.rstrip(".?!"), translation.rstrip(".?!"), facts) == set()
+
+
+@pytest.mark.parametrize(("end", "is_cut"), [("……", False), ("——", False), ("，", True)])
+def test_an_ellipsis_may_become_a_dash(end, is_cut):
+    facts = PairFacts.learn([], src_lang="en", tgt_lang="zh")
+    for source in ("I do not know what to say…", "I do not know what to say..."):
+        assert ("cut" in kinds(source, f"我不知道该说什么{end}", facts)) == is_cut
 
 
 def test_what_the_decoder_knows_is_a_finding(facts):

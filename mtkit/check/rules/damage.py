@@ -28,7 +28,10 @@ _MISREAD = re.compile(
 )
 # The same in Windows-1251, of Cyrillic letters and of dashes and quotation marks; or lost signs.
 _AS_CYRILLIC = "\x98" + bytes(range(0x80, 0xC0)).decode("cp1251", "ignore")
-_BROKEN = re.compile(f"\ufffd|вЂ[{_AS_CYRILLIC}]|(?:[РС][{_AS_CYRILLIC}]){{3}}")
+_SMALL = "".join(letter for letter in _AS_CYRILLIC if not letter.isupper())
+_BROKEN = re.compile(
+    f"\ufffd|вЂ[{_AS_CYRILLIC}]|(?:[РС][{_AS_CYRILLIC}]){{3}}|(?:[РС][{_SMALL}]){{2}}"
+)
 # What is misread in texts of any script: Latin letters, punctuation, signs, emoji.
 _ANYWHERE = re.compile("[\u00a0-\u017f\u0218-\u021b\u2000-\u2bff\ufeff\U0001f000-\U0001faff]")
 _LETTER_LOOP = re.compile(r"([^\W\d_])\1{4,}|([^\W\d_]{2,10}?)\2{3,}", re.IGNORECASE)

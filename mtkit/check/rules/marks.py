@@ -5,6 +5,7 @@ These are placeholders, tags and entities, and addresses.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 import unicodedata
@@ -128,7 +129,12 @@ def addresses(text: str) -> Counter[str]:
 
 def in_any_language(urls: list[str], side: Text) -> list[str]:
     """Addresses without the code of the language of their side, as in `a.org/en-us/x`."""
-    code = re.escape(base_language(side.language))
+    import langcodes
+
+    code = base_language(side.language)
+    with contextlib.suppress(LookupError):
+        of_three = (langcodes.get(code).to_alpha3(variant) for variant in ("T", "B"))
+        code = f"(?:{'|'.join((code, *of_three))})"
     part = re.compile(rf"(?<![^./_=&?@#-]){code}(?:[-_][a-z]{{2}})?(?![^./_=&?@#-])")
     return sorted(part.sub("*", url) for url in urls)
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from mtkit.base.errors import in_words
 from mtkit.base.scripts import script_share, script_table
-from mtkit.base.text import base_language
+from mtkit.base.text import END_MARKS, base_language
 from mtkit.check.rules import damage, limits, marks
 from mtkit.check.rules.facts import PairFacts, ends_with_mark
 from mtkit.check.rules.findings import Finding
@@ -38,8 +38,9 @@ _NOT_LATIN = re.compile(r"[^\0-\u024f\u1e00-\u1eff\u2000-\u206f\u20a0-\u20cf]")
 _LATIN = re.compile(r"[A-Za-z\u00c0-\u024f]+")
 # Titles, and what signs say.
 _QUOTED = re.compile('["„“”«»‘\'][^"„“”«»]+["„“”«»’\']')
-# No finished text ends with one of these.
-_UNFINISHED = tuple(",;(–—-，、；（")
+# No finished text ends with one of these, unless its source breaks off.
+_UNFINISHED, _BROKEN_OFF = tuple(",;(–—-，、；（"), ("…", "...")
+_TWO_SENTENCES = re.compile(rf"[{END_MARKS}]\s*\w")
 
 
 def findings(src: Text, tgt: Text, facts: PairFacts, *, knows_words: bool = False) -> list[Finding]:
@@ -102,13 +103,17 @@ def _loop(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
         half = len(words) // 2
         is_ideographic = words[:1] > ["\u2e80"]
         enough = limits.MIN_DOUBLED_CHARACTERS if is_ideographic else limits.MIN_DOUBLED_LETTERS
+        # A sentence, and no word that is doubled, as 谢谢 is.
+        enough -= bool(_TWO_SENTENCES.search(tgt.plain))
         if half >= enough and words[:half] == words[half:]:
             least = {**least, half: 2}
     worst = _longest_repeat(words, longest, least) if _may_repeat(words) else None
     if worst is not None:
         # Whatever the length of the phrase is in the source.
         usual = _longest_repeat(src.words, longest, {})
-        if usual is None or worst.times > usual.times:
+        # A doubled word (きらきら) is there four times where the source has its word twice.
+        times = worst.times // (1 + (facts.is_unspaced and worst.size == 2))
+        if usual is None or times > usual.times:
             phrase = ("" if facts.is_unspaced else " ").join(
                 words[worst.start : worst.start + worst.size]
             )
@@ -398,7 +403,8 @@ def _length(source: str, translation: str, sigmas: float, facts: PairFacts) -> I
 
 
 def _cut(source: str, tgt: Text, sigmas: float, facts: PairFacts) -> Iterator[Finding]:
-    if ends_with_mark(tgt.raw):
+    is_broken_off = source.rstrip().endswith(_BROKEN_OFF) and tgt.raw.rstrip().endswith("—")
+    if is_broken_off or ends_with_mark(tgt.raw):
         return
     # Behind any word there may be a placeholder or an address.
     behind = marks.word_pattern(tgt.language).split(tgt.plain)[-1]
