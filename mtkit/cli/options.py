@@ -41,6 +41,8 @@ class _GivenPath(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
             self.fail("is empty; give a path", param, ctx)
+        if str(value).startswith("--") and not os.path.lexists(value):
+            self.fail(f"{value}: is no path but an option; give all paths before it", param, ctx)
         return super().convert(value, param, ctx)
 
 
