@@ -236,9 +236,9 @@ def _other_file(beginning: bytes) -> str:
     return next(kinds, "")
 
 
-def refuse_other_files(name: str, beginning: bytes) -> None:
-    """Refuse, by its first bytes, a file that is no text, or text in UTF-16 or UTF-32."""
-    if kind := _other_file(beginning):
+def refuse_other_files(name: str, beginning: bytes, *, is_xml: bool = False) -> None:
+    """Refuse, by its first bytes, a file that is no text, or no XML and in UTF-16 or UTF-32."""
+    if (kind := _other_file(beginning)) and not (is_xml and kind.startswith("UTF-")):
         raise MtkitError(f"{name}: is {kind}")
 
 

@@ -306,6 +306,11 @@ class _Tsv(FileSource):
         header = [cell.strip().lower() for cell in first.decode(errors="replace").split("\t")]
         names = _sides_in(tuple(header), self._languages)
         if not {*names} <= {*header}:
+            if {*names} <= {cell.strip('"') for cell in header}:
+                raise MtkitError(
+                    f"{self._path}: the first line has names in quotation marks, which would stay "
+                    "in the text of a pair; write the file without them"
+                )
             return False, [0, 1], 2
         for name in names:
             if header.count(name) > 1:
@@ -452,9 +457,12 @@ class _Tmx(FileSource):
     def _units(self, reading: Reading) -> Iterator[Block]:
         units = TmxUnits(self._path, self._languages, reading.found)
         with reading.open(self._path) as stream:
-            while chunk := stream.read(_CHUNK):
+            chunk = stream.read(_CHUNK)
+            refuse_other_files(str(self._path), chunk, is_xml=True)
+            while chunk:
                 units.feed(chunk)
                 yield units.take()
+                chunk = stream.read(_CHUNK)
             units.finish()
             yield units.take()
 

@@ -9,7 +9,7 @@ from xml.parsers import expat
 
 from mtkit.base.character_references import unescape
 from mtkit.base.errors import MtkitError, reason_of
-from mtkit.base.text import UNSPACED, WORD, refuse_long_line
+from mtkit.base.text import UNSPACED, WORD, base_language, refuse_long_line
 from mtkit.prepare.source import SUBFLOW, VARIANT, Block, listed, on_one_line
 
 # Elements within a segment whose text is markup of the translated format.
@@ -60,6 +60,7 @@ class TmxUnits:
         self._path = path
         self._languages = languages
         self._wanted = [language_subtags(language) for language in languages]
+        self._bases = [base_language(language) for language in languages]
         self._found = repairs
         self._block: Block = ([], [])
         self._seen: dict[str, list[tuple[int, int]]] = {}  # by language: the result of `_places`
@@ -178,7 +179,7 @@ class TmxUnits:
             if code == wanted:
                 places.append((side, 0))
             # English of two countries, for example, differs only in the whole code.
-            elif code[:1] == wanted[:1] and self._wanted[0][:1] != self._wanted[1][:1]:
+            elif self._bases[0] != self._bases[1] and base_language(language) == self._bases[side]:
                 places.append((side, 1))
         for side, _ in places:
             self._met[side] = True

@@ -415,6 +415,19 @@ def test_a_first_line_names_the_languages_by_codes_of_any_standard(tmp_path, hea
         assert pairs_of(source_of(file)) == [tuple(pair.encode().split(b"\t"))]
 
 
+def test_names_of_columns_in_quotation_marks_are_refused(tmp_path):
+    file = write_lines(tmp_path / "a.tsv", [b'"en"\t"de"', b'"one"\t"eins"'])
+    assert "the first line has names in quotation marks" in error_of(lambda: source_of(file))
+    file = write_lines(tmp_path / "b.tsv", [b'"Yes."\t"Ja."'])
+    assert pairs_of(source_of(file)) == [(b'"Yes."', b'"Ja."')]
+
+
+def test_a_tmx_file_that_is_compressed_without_the_name_of_it_is_named(tmp_path):
+    file = tmp_path / "a.tmx"
+    file.write_bytes(gzip.compress(tmx([]).encode()))
+    assert "is compressed by gzip; name it .gz" in error_of(lambda: pairs_of(source_of(file)))
+
+
 @pytest.mark.parametrize(
     ("header", "src", "tgt"),
     [("Source\ttarget", 1, 2), ("id\ttgt\t SRC", 3, 2), ("source\ttarget\tde\ten", 4, 3)],
@@ -563,13 +576,15 @@ def test_languages_are_matched_by_whole_code_and_then_by_its_first_part(tmp_path
         variant("EN-gb", "colour") + variant("de_AT", "Farbe"),
         variant("en-US", "color") + variant("en", "exact") + variant("de", "Farbe"),
         variant("en-US", "first") + variant("en-GB", "second") + variant("DE", "x"),
-        variant("eng", "no") + variant("de", "y"),
+        variant("eng", "three letters") + variant("de", "y"),
+        variant("enm", "no") + variant("ger", "y"),
         '<tuv lang="en"><seg>old</seg></tuv>' + variant("de", "z"),
     ]
     assert tmx_pairs(tmp_path, *units) == [
         (b"colour", b"Farbe"),
         (b"exact", b"Farbe"),
         (b"first", b"x"),
+        (b"three letters", b"y"),
         (b"", b"y"),
         (b"old", b"z"),
     ]
