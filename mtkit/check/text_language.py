@@ -48,8 +48,8 @@ def wrong_languages(pairs: Sequence[Pair], codes: tuple[str, str]) -> str:
     sides = [[pair[side] for pair in sample] for side in (0, 1)]
     try:
         return language_id.other_languages(language_id.counted_languages(sides, codes), *codes)
-    except OSError:  # the model cannot be loaded
-        return ""
+    except OSError as error:  # the model cannot be loaded
+        return f"the languages of the text are not checked: {error}"
 
 
 def with_languages_noted(pairs: Iterable[Pair], codes: tuple[str, str]) -> Iterator[Pair]:

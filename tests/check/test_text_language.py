@@ -51,6 +51,18 @@ def test_lines_in_another_language_are_counted(run, lines, expected):
     assert said(run, lines) == expected
 
 
+def test_a_check_says_where_languages_cannot_be_identified(place, monkeypatch):
+    def full() -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(language_id, "_loaded", full)
+    for name, lines in (("one.en", ENGLISH), ("one.de", GERMAN)):
+        place.write(name, "\n".join(lines[:20]))
+    outcome = place.mtkit("-q", "check", "one.en", "one.de")
+    assert outcome.status == 0
+    assert outcome.err.endswith("languages of the text are not checked: No space left on device\n")
+
+
 @pytest.mark.parametrize("source", ["", "und", "x-mine"])
 def test_nothing_is_said_of_a_language_that_is_not_known(run, source):
     assert said(run, GERMAN[:300], source) == ""

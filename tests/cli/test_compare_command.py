@@ -102,6 +102,18 @@ def test_several_references_are_compared_with(files):
     assert "short.de has 1 line and test.de has 3" in error
 
 
+@pytest.mark.parametrize(
+    ("systems", "options"),
+    [(["blank.de"], FILES), (["first.de"], ["--reference", "blank.de"])],
+)
+def test_a_blank_file_is_said_and_compared(files, systems, options):
+    files.write("blank.de", "\n\n\n")
+    outcome = files.mtkit("compare", *systems, *options, *QUICK, *OUTPUT)
+    assert outcome.status == 0
+    assert "mtkit: warning: blank.de: all lines are blank\n" in outcome.err
+    page_of(files)
+
+
 def test_the_page_can_go_to_standard_output(files):
     command = ("-q", "compare", "-", "--reference", "test.de", "--output", "-")
     assert well_formed(files.mtkit(*command, stdin=FIRST.encode()).out).texts("h1") == ["-"]
