@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mtkit.base.errors import in_words
 from mtkit.check.rules import limits
 from mtkit.run_folder import CONFIDENCE
 
@@ -33,6 +34,11 @@ _MIN_COMMON = 0.4
 # translations of Multi30k, Tatoeba and newstest by a small model, also with 9 of 10 words left out,
 # they shared at most half as many with neighbouring lines.
 _MAX_SHIFTED, _BLOCK, _MIN_SHIFTED, _MIN_TIMES = 10_000, 100, 20, 5
+# Or they are in another order if, of at least so many rare words, a smaller share than this is in
+# their own line: it is 33 % for an English source, and at most 6 % for shuffled or other lines.
+_MIN_RARE, _MIN_OWN = 50, 0.1
+# The share of lines that only a translation has blank, above which it is cut, or not all was done.
+_MAX_BLANK = 0.05
 
 Pair = tuple[str, str]
 File = tuple[str, Sequence[str]]
@@ -83,6 +89,9 @@ def _wrong_file(lines: Sequence[str], reference: Sequence[str]) -> str:
         return "have the same lines"
     if shift := _shift(lines, reference):
         return shift
+    blank = sum(not a.strip() and bool(b.strip()) for a, b in zip(lines, reference, strict=False))
+    if blank > _MAX_BLANK * len(lines):
+        return f"differ in {in_words(blank)}, blank in the first only"
     sides = [side[:: len(side) // _MAX_LINES + 1] for side in (lines, reference)]
     words, known = (" ".join(side).lower().split() for side in sides)
     # Others need not be identified, which takes half a second.
@@ -118,6 +127,9 @@ def _shift(lines: Sequence[str], reference: Sequence[str]) -> str:
             if count >= _MIN_SHIFTED and count > _MIN_TIMES * of_own:
                 start = f"at the latest from line {block * _BLOCK + 1:,} on"
                 return f"do not line up ({start}, lines of the first are {place} in the second)"
+    total = sum(map(len, own))
+    if total >= _MIN_RARE and sum(here) < _MIN_OWN * total:
+        return f"do not line up (only {sum(here):,} of {total:,} rare words are in the same line)"
     return ""
 
 

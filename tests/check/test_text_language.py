@@ -1,6 +1,7 @@
 """Whether the lines that are translated are in the language that a run translates from."""
 
 import itertools
+import random
 import re
 
 import pytest
@@ -90,14 +91,12 @@ def test_the_command_says_it_once_and_writes_every_line(untrained, run, place):
 def test_lines_that_do_not_line_up_are_a_warning(caplog):
     english = [f"the {word} of day {i} is at {word}{i} now" for i, word in enumerate("abc" * 50)]
     right = [" ".join(line.split()[3:8]) for line in english]
-    moved = [*right[100:], *right[:100]]
     for lines, place in {
         (*right[1:], ""): "line 1 on, lines of the first are a line later",
         ("", "", *right[:-2]): "line 1 on, lines of the first are two lines earlier",
         (*right[:100], *right[101:], ""): "line 101 on, lines of the first are a line later",
         tuple(right[::-1]): "line 1 on, lines of the first are in reverse order",
         tuple(right): "",
-        tuple(moved): "",
         tuple(line[:9] for line in right): "",
     }.items():
         caplog.clear()
@@ -105,6 +104,29 @@ def test_lines_that_do_not_line_up_are_a_warning(caplog):
         expected = f"(at the latest from {place}" if place else ""
         assert expected in caplog.text
         assert bool(expected) == bool(caplog.text)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_lines_in_any_other_order_are_a_warning_and_poor_translations_are_not(caplog, seed):
+    choose = random.Random(seed)
+    moved, poor = choose.sample(GERMAN, len(GERMAN)), list(GERMAN)
+    for index in choose.sample(range(len(poor)), len(poor) // 2):
+        poor[index] = choose.choice(GERMAN)
+    note_wrong_files([("poor", poor)], [("right", GERMAN)])
+    assert caplog.messages == []
+    note_wrong_files([("moved", moved)], [("right", GERMAN)])
+    (message,) = caplog.messages
+    assert message.startswith("moved and right do not line up (only ")
+
+
+@pytest.mark.parametrize(("blank", "is_said"), [(3, False), (50, True), (400, True)])
+def test_lines_that_only_one_file_has_blank_are_counted(caplog, blank, is_said):
+    lines = [*GERMAN[blank:], *[""] * blank]
+    right = [*GERMAN[blank:], *GERMAN[:blank]]
+    note_wrong_files([("a", lines)], [("b", right)])
+    counted = f"a and b differ in {blank} lines, blank in the first only"
+    assert (counted in caplog.text) == is_said
+    assert bool(caplog.messages) == is_said
 
 
 def test_files_with_blank_lines_only_are_named(caplog):

@@ -5,7 +5,6 @@ These are placeholders, tags and entities, and addresses.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import re
 import unicodedata
@@ -129,13 +128,10 @@ def addresses(text: str) -> Counter[str]:
 
 def in_any_language(urls: list[str], side: Text) -> list[str]:
     """Addresses without the code of the language of their side, as in `a.org/en-us/x`."""
-    import langcodes
-
-    code = base_language(side.language)
-    with contextlib.suppress(LookupError):
-        of_three = (langcodes.get(code).to_alpha3(variant) for variant in ("T", "B"))
-        code = f"(?:{'|'.join((code, *of_three))})"
-    part = re.compile(rf"(?<![^./_=&?@#-]){code}(?:[-_][a-z]{{2}})?(?![^./_=&?@#-])")
+    base = base_language(side.language)
+    codes = {base}.union(*(re.findall("[a-z]{2,3}", url) for url in urls))
+    code = "|".join(re.escape(code) for code in codes if base_language(code) == base)
+    part = re.compile(rf"(?<![^./_=&?@#-])(?:{code})(?:[-_][a-z]{{2}})?(?![^./_=&?@#-])")
     return sorted(part.sub("*", url) for url in urls)
 
 
