@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mtkit.align import Alignment, word_spans
 from mtkit.base.copied import has_language
 from mtkit.base.errors import MtkitError
 from mtkit.base.sentences import separator, split
@@ -22,7 +21,7 @@ from mtkit.translate.reading import Window
 from mtkit.translate.requests import SENTENCE_STRIDE, Part, Range, Sentence, Translation
 
 if TYPE_CHECKING:
-    from mtkit.align import Aligner, Link, Spans
+    from mtkit.align import Aligner, Alignment, Link, Spans
     from mtkit.translate.glossary.terms import Demand, Glossary
 
 log = logging.getLogger(__name__)
@@ -206,9 +205,12 @@ def align_by_sentence(
     translations: Sequence[Translation],
     *,
     numbers: Sequence[int],
-    words: Callable[[str], Spans] = word_spans,
+    words: Callable[[str], Spans] | None = None,
 ) -> list[Alignment]:
     """The word alignment of each line with its translation, by the words of the line."""
+    from mtkit.align import word_spans
+
+    words = words or word_spans
     parts = [
         best.parts or (((0, len(source)), (0, len(best.text))),)
         for source, best in zip(sources, translations, strict=True)
@@ -235,6 +237,8 @@ def _whole_line(
     """The alignment of a line from those of its sentences."""
     if len(parts) == 1 and parts[0][1] == (0, len(lines[1])):
         return alignments[0]
+    from mtkit.align import Alignment
+
     src_words, tgt_words = map(words, lines)
     weights: dict[Link, float] = {}
     for (src, tgt), alignment in zip(parts, alignments, strict=True):

@@ -298,8 +298,6 @@ def test_the_version_is_that_of_the_installed_package(place):
         (["train", "--config", ""], "--config: is empty; give a path"),
         (["translate", "--run", ""], "--run: is empty"),
         (["import", "", "out"], "SOURCE: is empty"),
-        (["translate", "--input", "--output", "x"], "--output: is no path but an option"),
-        (["prepare", "x", "--train", "a.tsv", "--valid", "v.en", "v.de"], "--train: --valid: is"),
     ],
 )
 def test_wrong_usage_is_one_line_with_status_2(arguments, word, place):

@@ -26,7 +26,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from mtkit.align import unit_spans
 from mtkit.base.character_references import unescape
 from mtkit.base.copied import may_have_copied_parts
 from mtkit.translate.doubts import IncompleteTranslations, place_of
@@ -110,6 +109,8 @@ class MarkupPairs(NamedTuple):
 
     def aligned(self, aligner: Aligner) -> list[Alignment]:
         """The word alignment of each text, by characters in scripts without spaces."""
+        from mtkit.align import unit_spans
+
         texts = self.sources, self.translations
         return align_by_sentence(aligner, *texts, numbers=self.numbers, words=unit_spans)
 
