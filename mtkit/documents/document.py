@@ -180,7 +180,7 @@ STRUCTURED = {
 }
 
 _BEGINNINGS = {
-    b"%PDF-": "it is a PDF, which has no sentences; convert it to .docx",
+    b"%PDF-": "it is a PDF, which mtkit does not read; convert it to .docx",
     b"{\\rtf": "it is RTF; save it as .docx",
     b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": (
         "it has a password, or is of Office 97-2003; save it as .docx or .pptx, without a password"

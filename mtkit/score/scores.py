@@ -210,7 +210,8 @@ class TextMetric(LineMetric):
         test_set: `NAME:SRC-TGT` of a set of sacreBLEU, for the signature.
 
     Raises:
-        MtkitError: if the numbers of lines differ, or there are none.
+        MtkitError: if the numbers of lines differ, there are none, or there is no such metric.
+        TypeError: if a string is given instead of a list of lines.
     """
 
     systems: Sequence[System]
@@ -221,7 +222,13 @@ class TextMetric(LineMetric):
     test_set: str | None = None
 
     def __post_init__(self) -> None:
+        if self.metric not in get_args(Metric):
+            raise MtkitError(f"metric {self.metric}: choose one of {', '.join(get_args(Metric))}")
         for system in self.systems:
+            if isinstance(system.translations, str) or any(
+                isinstance(reference, str) for reference in self.references
+            ):
+                raise TypeError("pass lists of lines: [text, …], and [[reference, …]]")
             for reference in self.references:
                 if len(reference) != len(system.translations):
                     raise MtkitError(

@@ -62,8 +62,11 @@ def choose(
         prepared: False for PyTorch with the weights as they were trained.
 
     Raises:
-        MtkitError: if `decode.engine` or `decode.precision` demands what is impossible here.
+        MtkitError: if `decode.engine` or `decode.precision` demands what is impossible here, or
+            there is no such device.
     """
+    if device not in ("auto", "cpu", "cuda"):
+        raise MtkitError(f"device {device}: choose auto, cpu or cuda")
     on_gpu = may_have_gpu(device)
     # The library of the native engine is loaded only where it may be used.
     not_available = "" if on_gpu or config.engine == "torch" else native.available()

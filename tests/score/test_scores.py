@@ -359,6 +359,18 @@ def test_the_place_of_missing_lines_is_named(place: int, gap: int) -> None:
     assert first_shift(lengths[:place] + lengths[place + gap :], lengths) == place
 
 
+@pytest.mark.parametrize("metric", ["TER", "chrF", "meteor", ""])
+def test_an_unknown_metric_is_refused(metric: Any) -> None:
+    with pytest.raises(MtkitError, match=r"choose one of bleu, chrf, chrf\+\+, ter, paper"):
+        score(["a"], [["a"]], metric=metric)
+
+
+@pytest.mark.parametrize("texts", [("a cat", [["a cat"]]), (["a cat"], ["a"]), (["a"], "a")])
+def test_a_string_is_not_taken_for_the_lines_of_its_letters(texts: Any) -> None:
+    with pytest.raises(TypeError, match="pass lists of lines"):
+        score(*texts)
+
+
 def test_texts_of_different_length_are_refused_with_the_place() -> None:
     words = [f"{'word ' * (i * 7 % 11)}end" for i in range(40)]
     with pytest.raises(

@@ -112,6 +112,7 @@ ON_CPU = "needs the native engine on a CPU, but"
         ("precision=int8", {"reason": "no one"}, f"decode.precision int8: {ON_CPU} no one; choose"),
         ("precision=bf16 engine=torch", {}, f"decode.precision bf16: {ON_CPU} decode.engine is"),
         ("precision=int8 gpu_path=device", {}, f"decode.precision int8: {ON_CPU} gpu_path device"),
+        ("", {"device": "gpu"}, "device gpu: choose auto, cpu or cuda"),
         # By default bf16 is only for translations, and where it is fast.
         ("", {"bf16": "amx"}, (*NATIVE, "fp32", "")),
         ("", {"bf16": "amx", "exact": False}, (*NATIVE, "bf16", "")),
