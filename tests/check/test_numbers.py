@@ -435,6 +435,12 @@ def test_thousands_that_are_copied_into_a_language_with_decimal_commas_are_found
     english, german = "It has 1,250 inhabitants.", "Es hat 1,250 Einwohner."
     reason = "1,250 is a decimal in the language of the translation"
     assert marked(english, german, "en", "de") == [reason]
+    for source, translation, languages in (
+        ("Die Maschine kostet 1.299 Euro.", "The machine costs 1.299 euros.", ("de", "en")),
+        ("The laptop costs $1,499.", "L'ordinateur coûte 1,499 $.", ("en", "fr")),
+        ("Hij verdient 3.200 euro.", "He earns 3.200 euros.", ("nl", "en")),
+    ):
+        assert "is a decimal" in marked(source, translation, *languages)[0]
     # A source with the mark of English is no fault of the translation.
     assert marked(german, english, "de", "en") == []
 

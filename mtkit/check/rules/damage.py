@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import re
 from collections import defaultdict
@@ -17,8 +16,8 @@ from mtkit.base.text import END_MARKS, WORD
 from mtkit.check.rules import limits
 from mtkit.check.rules.marks import ENTITY, Text
 from mtkit.check.rules.number_reading import Reading, numbers_of
-from mtkit.check.rules.number_words import marks_of, single_words
-from mtkit.check.rules.scales import scales_of, table
+from mtkit.check.rules.number_words import marks_of, single_words, words_of
+from mtkit.check.rules.scales import is_unspaced, scales_of, units_of_words
 
 # The characters that bytes 80 to BF are in Windows-1252, or in Latin-1.
 _CONTINUATION = "\u0080-\u00bf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ"
@@ -56,6 +55,13 @@ _SCORE = re.compile(
 )
 _LOST = re.compile(marks_of("lost"), re.IGNORECASE)
 _DIGITS, _YEAR = re.compile(r"\d+"), re.compile(r"(?:1[5-9]|20)\d\d$")
+# An article, a chapter, a page or a line, with its number.
+_PLACE_NAMES = {word: row for row, words in enumerate(words_of("place")) for word in words}
+_BEFORE, _BEHIND = (
+    "|".join(word for word in _PLACE_NAMES if is_unspaced(word) == is_behind)
+    for is_behind in (False, True)
+)
+_PLACE = re.compile(rf"(?:\b|(?=§))({_BEFORE})\.?[ \u00a0](\d+)|(\d+) ?({_BEHIND})", re.IGNORECASE)
 # A number with what may be its unit: a sign before it, or the words behind it.
 _MEASURED = re.compile(
     r"(?:((?<!\w)[%٪](?=\d)|[$€£¥￥]|EUR|USD|GBP|CHF)[ \u00a0\u202f]?)?(?<![\d.,])"
@@ -72,16 +78,6 @@ _IMPLIED = frozenset(
 
 # By the digits of a number: what it is written with, and the units that this may be.
 _Measures = dict[str, dict[str, frozenset[str]]]
-
-
-@functools.cache
-def _units() -> dict[str, frozenset[str]]:
-    """The units that each word may be, in 16 languages; those of the Unicode CLDR."""
-    units: dict[str, set[str]] = defaultdict(set)
-    for unit, words in table("units"):
-        for word in words.split():
-            units[word.replace("_", " ")].add(unit)
-    return {word: frozenset(names) for word, names in units.items()}
 
 
 def misread(text: str, language: str) -> re.Match[str] | None:
@@ -190,7 +186,7 @@ def _new_units(src: Text, ours: _Measures, theirs: _Measures) -> Iterator[tuple[
     """Numbers without a unit in the source that have one in the translation."""
     # The unit of a range, or of a list, is at its last number.
     measured = itertools.chain.from_iterable(units.values() for units in ours.values())
-    named = _IMPLIED.union(*measured, *(_units().get(word, ()) for word in src.words))
+    named = _IMPLIED.union(*measured, *(units_of_words().get(word, ()) for word in src.words))
     for match in _MEASURED.finditer(src.plain):
         sign, number, word, _ = match.groups()
         # The 3 of m3 is no number.
@@ -201,7 +197,7 @@ def _new_units(src: Text, ours: _Measures, theirs: _Measures) -> Iterator[tuple[
 
 def _measured(text: Text) -> _Measures:
     """By the digits of each number: what it is written with, and the units that this may be."""
-    units = _units()
+    units = units_of_words()
     measures: defaultdict[str, dict[str, frozenset[str]]] = defaultdict(dict)
     for number, _, name in _with_units(text):
         digits = re.sub(r"[.,]00?$|\D", "", number)
@@ -215,7 +211,7 @@ def _measured(text: Text) -> _Measures:
 
 def _with_units(text: Text) -> Iterator[tuple[str, int, str]]:
     """The numbers in digits with a unit: the number, where it begins, and the unit."""
-    units, scales = _units(), scales_of(text.language)
+    units, scales = units_of_words(), scales_of(text.language)
     for match in _MEASURED.finditer(text.plain):
         sign, number, word, second = ((part or "").lower() for part in match.groups())
         word = re.sub(r"°\s", "°", word)
@@ -251,6 +247,12 @@ def exchanged(src: Text, tgt: Text) -> tuple[str, str] | None:
         is_lost = _LOST.search(f"{src.plain} {tgt.plain}")
         if (second, first) in scores[1] - scores[0] and not is_lost:
             return first, second
+    if sorted(digits) == sorted(_DIGITS.findall(tgt.plain)):
+        src_places, tgt_places = _places(src.plain), _places(tgt.plain)
+        for name, first in src_places.items():
+            second = tgt_places.get(name, first)
+            if second != first and {first, second} <= {*digits}:
+                return first, second
     ours, theirs = _placed(src), _placed(tgt)
     if not 1 < len(ours) == len(theirs) <= limits.MAX_EXCHANGED:
         return None
@@ -292,13 +294,22 @@ def exchanged(src: Text, tgt: Text) -> tuple[str, str] | None:
     return None
 
 
+def _places(text: str) -> dict[int, str]:
+    """The number of an article, a chapter, a page and a line, if a text has one of it."""
+    named: dict[int, set[str]] = {}
+    for match in _PLACE.finditer(text):
+        name = (match[1] or match[4]).lower()
+        named.setdefault(_PLACE_NAMES[name], set()).add(match[2] or match[3])
+    return {name: next(iter(numbers)) for name, numbers in named.items() if len(numbers) == 1}
+
+
 def _in_words(text: Text) -> list[int]:
     known = single_words(text.language)
     return [known[word] for word in text.words if word in known]
 
 
 def _placed(text: Text) -> list[_Placed]:
-    units = {start: _units()[name] for _, start, name in _with_units(text)}
+    units = {start: units_of_words()[name] for _, start, name in _with_units(text)}
     known = single_words(text.language)
     placed = [
         _Placed(

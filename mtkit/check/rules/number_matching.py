@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,7 @@ from mtkit.check.rules.number_words import (
     phrase_values,
     roman,
 )
-from mtkit.check.rules.scales import SPACES, scales_of
+from mtkit.check.rules.scales import SPACES, is_unspaced, scales_of, units_of_words
 
 _DIGITS, _DECIMAL = re.compile(r"\d+"), re.compile(r"\d[.,]\d")
 # Both ends of a range, whose numbers may be listed on the other side.
@@ -34,7 +35,10 @@ _HAS_DECIMAL_COMMA = re.compile(
     "de|fr|it|pt|ca|gl|ro|nl|sv|da|nb|nn|no|fi|et|lv|lt|hu|pl|cs|sk|sl|hr|bs|sr|mk|bg|ru|uk|be|el|tr|id"
 )
 # Not in a list, as in "96, 99,105, 111".
-_COMMA = re.compile(r"(?<![\d.,])(?<!\d, )[1-9]\d{0,2},\d{3}(?![\d.]|, ?\d)")
+_COPIED = {
+    mark: re.compile(rf"(?<![\d.,])(?<!\d, )[1-9]\d{{0,2}}{mark}\d{{3}}(?!\d|[.,] ?\d)")
+    for mark in (",", r"\.")
+}
 # A name with a Roman number.
 _NAMED = re.compile(r"\b([^\W\d_a-z]\w+) ([IVX]{1,4})\b(?!['’])")
 # Half an hour behind the full hour, and of some languages before the next one; not of languages
@@ -46,10 +50,11 @@ _HALF_HOURS |= dict.fromkeys(("nl", "sv", "da", "nb"), (r"\bhal[fv] (\w+)", True
 _HAS_24_HOURS = re.compile(
     "de|fr|es|it|pt|ca|gl|ro|nl|sv|da|nb|nn|fi|et|lv|lt|hu|pl|cs|sk|sl|hr|bs|sr|bg|ru|uk|tr|zh|ja|vi"
 )
-# One half is ½, 1/2 or 0.5, and two and a half is 2½, 2 1/2 or 2.5.
+# One half is ½, 1/2, 0.5 or 50 %, one in five is 20 %, and two and a half is 2½, 2 1/2 or 2.5.
 _FRACTION = re.compile(
     rf"(?<![\d/.,])(?:(?P<whole>\d{{1,4}})(?:[{SPACES}-]|(?=[¼½¾⅓⅔⅛])))?"
-    r"(?:(?P<over>\d{1,2})/(?P<under>[1-9]\d?)(?![\d/])|(?P<sign>[¼½¾⅓⅔⅛]))"
+    r"(?:(?P<over>\d{1,2})(?:/| (?:in|out of|sur|su|von|(?:de|em) cada|op(?: de)?|na|из) )"
+    r"(?P<under>[1-9]\d?)(?![\d/])|(?P<sign>[¼½¾⅓⅔⅛]))"
 )
 _TIME = re.compile(
     rf"\d[{SPACES}]?[hH]\b|\d:\d\d|\b(?:heures?|Uhr|uur|o['’]clock|noon|midi\b)|[\d ][ap]\.? ?m\b",
@@ -69,8 +74,25 @@ _LATE = re.compile(
 _MAY_BE_NEGATIVE = re.compile("|".join(map(marks_of, ("minus", "below", "less"))), re.IGNORECASE)
 _FLOOR = re.compile(marks_of("floor"), re.IGNORECASE)
 _AFTERNOON = re.compile(marks_of("afternoon"), re.IGNORECASE)
+_ONE_IN = re.compile(
+    r"\b(?:in|out of|sur|su|von|cada|op|jede\w?|na|co|из|кажд\w+) \w|に", re.IGNORECASE
+)
+_LETTERS = re.compile(r"[^\W\d_]+")
+_HOURS = {"second": 1 / 3600, "minute": 1 / 60, "hour": 1, "day": 24, "week": 168, "month": 730}
+_HOURS |= {"year": 8760, "decade": 87_600, "century": 876_000}
+_UNSPACED_PERIODS = [
+    word for word, units in units_of_words().items() if is_unspaced(word) and units <= {*_HOURS}
+]
+_IMPERIAL = {"foot", "inch", "yard", "mile", "pound", "ounce", "gallon", "acre"}
 _IMPERIAL_WORD = re.compile(
     r"\b(?:feet|inch|inches|yards?|miles?|pounds?|ounces?|gallons?|acres?|cups?)\b", re.IGNORECASE
+)
+
+
+# A small number that is surely written as a number on the other side, or as a word.
+_COUNT = re.compile(
+    rf"[2-9](?:(?:[.,]\d+)?[{SPACES}]?[%‰°]|[{SPACES}](?!wheel)[^\W\d_]|[,;:!?](?= )|\.$"
+    rf"|[\u3041-\u9fff](?<![年月日天時时点點分秒号號世級级]))"
 )
 
 
@@ -86,6 +108,19 @@ class Unmatched:
         """Whether one has two digits or more; smaller numbers are often written in words."""
         numbers = (*self.src, *self.tgt)
         return any(n.start is not None and len(n.digits) > 1 for n in numbers)
+
+    def are_counts(self, source: str, translation: str) -> bool:
+        """Whether all are counts or measures of one digit, and none is a name, a list or a time."""
+        sides = ((self.src, source), (self.tgt, translation))
+        return all(
+            number.start is not None
+            and _COUNT.match(text, number.start)
+            and text[: number.start][-1:] in ("", "(", *SPACES)
+            and text.count(text[number.start]) == 1
+            and number.measures.isdisjoint({"am", "pm"})
+            for numbers, text in sides
+            for number in numbers
+        )
 
 
 class _Pair:
@@ -175,8 +210,9 @@ class _Pair:
                 value = part + int(match["whole"] or 0)
                 for other in others[: limits.MAX_NUMBERS]:
                     if any(
-                        not isinstance(x, str) and abs(x - value) < limits.MAX_ROUNDING
+                        min(abs(x - value), abs(x / 100 - value)) < limits.MAX_ROUNDING
                         for x in other.readings
+                        if not isinstance(x, str)
                     ):
                         others.remove(other)
                         span = range(*match.span())
@@ -224,6 +260,9 @@ class _Pair:
             for rest, imperial in zip(self.rest, sides, strict=True)
         ]
         # Miles that are other miles were not converted.
+        is_kept = any(map(_IMPERIAL_WORD.search, self.texts)) and not self.is_converted
+        if all(self.rest) and is_kept and not any(has_metric):
+            return
         if (self.is_converted or any(has_imperial)) and (any(has_metric) or not all(has_imperial)):
             self.rest = [
                 [number for number in rest if number.measures.isdisjoint({"metric", *imperial})]
@@ -240,9 +279,18 @@ class _Pair:
         for this, other in ((0, 1), (1, 0)):
             # What both sides say says nothing about their digits: half of 50, and of 30.
             values[this] |= phrase_values(self.texts[other], self.texts[this], wanted[this])
+            values[this] |= _shares(self.texts[other], words[other])
+        there = [words[side].values.union(*map(_spoken, self.numbers[side])) for side in (1, 0)]
         self.rest = [
-            [number for number in rest if _spoken(number).isdisjoint(answers)]
-            for rest, answers in zip(self.rest, values, strict=True)
+            [
+                number
+                for number in rest
+                if _spoken(number).isdisjoint(answers)
+                and not _is_other_period(number.readings, others, *texts)
+            ]
+            for rest, answers, others, texts in zip(
+                self.rest, values, there, (self.texts, self.texts[::-1]), strict=True
+            )
         ]
         self.cut_elsewhere()
         for this, other in ((0, 1), (1, 0)):
@@ -250,7 +298,9 @@ class _Pair:
             if rest and not self.rest[other] and not self.is_converted:
                 # Only those that may have become one of `rest`, as they have as many digits.
                 sizes = {size for n in rest for size in (len(n.text), len(n.digits))}
-                lost = _missing(words[other], self.texts[this], self.numbers[this], words[this])
+                said = words[other].ordinals | dict(words[other].certain)
+                texts = (self.texts[other], self.texts[this])
+                lost = _missing(said, texts, self.numbers[this], words[this])
                 self.rest[other] = [
                     number
                     for number in lost
@@ -308,8 +358,14 @@ def unmatched(source: str, translation: str, *, src_lang: str, tgt_lang: str) ->
 
 
 def may_be_converted(source: str, translation: str) -> bool:
-    """Whether a text has imperial measures."""
-    return any(map(_IMPERIAL_WORD.search, (source, translation)))
+    """Whether a text has imperial measures that the other one has not."""
+    if not any(map(_IMPERIAL_WORD.search, (source, translation))):
+        return False
+    ours, theirs = (
+        {unit for word in words for unit in units_of_words().get(word, ()) if unit in _IMPERIAL}
+        for words in (_LETTERS.findall(text.lower()) for text in (source, translation))
+    )
+    return ours != theirs or not ours
 
 
 def changed_words(source: str, translation: str, *, src_lang: str, tgt_lang: str) -> Unmatched:
@@ -320,8 +376,10 @@ def changed_words(source: str, translation: str, *, src_lang: str, tgt_lang: str
     is_counted_otherwise = any(map(_FLOOR.search, (source, translation)))
     if not is_sure or is_counted_otherwise or may_be_converted(source, translation):
         return Unmatched([], [])
-    src = _missing(src_words, translation, numbers_of(translation, lang=tgt_lang), tgt_words)
-    tgt = _missing(tgt_words, source, numbers_of(source, lang=src_lang), src_words)
+    texts = (source, translation)
+    others = (numbers_of(translation, lang=tgt_lang), numbers_of(source, lang=src_lang))
+    src = _missing(dict(src_words.certain), texts, others[0], tgt_words)
+    tgt = _missing(dict(tgt_words.certain), texts[::-1], others[1], src_words)
     # Two tonnes are two thousand kilos.
     values = itertools.product(*([float(*n.readings) for n in side] for side in (src, tgt)))
     if any(
@@ -376,6 +434,16 @@ def changed_half_hour(
     return _changed_value(src, _half_hours(translation, tgt_lang)) if src else None
 
 
+def changed_ordinal(
+    source: str, translation: str, *, src_lang: str, tgt_lang: str
+) -> tuple[str, str] | None:
+    """The ordinals in words of each side, such as "second" and "dritte", if they are two."""
+    if any(map(_FLOOR.search, (source, translation))):
+        return None
+    sides = ((source, src_lang), (translation, tgt_lang))
+    return _changed_value(*(numbers_in_words(*side).ordinals for side in sides))
+
+
 def _changed_value(src: Mapping[Any, str], tgt: Mapping[Any, str]) -> tuple[str, str] | None:
     """The words of both sides, if each has one value and they differ; several are not compared."""
     if len(src) != 1 or len(tgt) != 1 or src.keys() == tgt.keys():
@@ -395,12 +463,16 @@ def _half_hours(text: str, language: str) -> dict[float, str]:
 
 
 def copied_thousands(source: str, translation: str, *, src_lang: str, tgt_lang: str) -> list[str]:
-    """Thousands such as 1,250 that are copied into a language where 1,250 is a decimal."""
-    has_thousands = THOUSANDS.get(base_language(src_lang)) == ","
-    if not (has_thousands and _HAS_DECIMAL_COMMA.fullmatch(base_language(tgt_lang))):
+    """Thousands such as 1,250 that are copied into a language where they are a decimal."""
+    marks = [THOUSANDS.get(base_language(lang)) for lang in (src_lang, tgt_lang)]
+    if marks[0] == "," and _HAS_DECIMAL_COMMA.fullmatch(base_language(tgt_lang)):
+        pattern = _COPIED[","]
+    elif marks == [".", ","]:
+        pattern = _COPIED[r"\."]
+    else:
         return []
-    theirs = set(_COMMA.findall(translation))
-    return [number for number in _COMMA.findall(source) if number in theirs]
+    theirs = set(pattern.findall(translation))
+    return [number for number in pattern.findall(source) if number in theirs]
 
 
 def _has_point(number: Number) -> bool:
@@ -442,11 +514,40 @@ def _spoken(number: Number) -> set[Reading]:
     return values
 
 
+def _shares(text: str, words: InWords) -> set[float]:
+    """The percentages of fractions in words, such as "two fifths" and "one in five"."""
+    shares = {float(fraction) for fraction in fractions_in_words(text)}
+    if _ONE_IN.search(text):
+        parts = [value for value in words.values if 0 < value <= limits.MAX_PARTS]
+        shares |= {a / b for a, b in itertools.product([1.0, *parts], parts) if a < b}
+    percents = {100 * share for share in shares}
+    return shares.union(percents, map(math.floor, percents), map(math.ceil, percents))
+
+
+def _is_other_period(
+    readings: Collection[Reading], others: Collection[Reading], text: str, other_text: str
+) -> bool:
+    """Whether a number of hours, say, is that of days, weeks or years on the other side."""
+    ours, theirs = map(_periods, (text, other_text))
+    factors = {_HOURS[a] / _HOURS[b] for a in ours - theirs for b in theirs}
+    wanted = [x * factor for x in readings if not isinstance(x, str) for factor in factors]
+    there = [1.0, *(x for x in others if not isinstance(x, str))]
+    return any(math.isclose(x, y, rel_tol=limits.MAX_OTHER_PERIOD) for x in wanted for y in there)
+
+
+def _periods(text: str) -> set[str]:
+    words = {*_LETTERS.findall(text.lower()), *(sign for sign in _UNSPACED_PERIODS if sign in text)}
+    return {unit for word in words for unit in units_of_words().get(word, ()) if unit in _HOURS}
+
+
 def _missing(
-    words: InWords, other_text: str, others: Sequence[Number], other_words: InWords
+    words: dict[float, str], texts: Sequence[str], others: Sequence[Number], other_words: InWords
 ) -> list[Number]:
-    """The numbers in words that the other side has neither in digits nor in words."""
+    """The numbers in words of a text that the other one has neither in digits nor in words."""
     there = other_words.values.union(*map(_spoken, others))
-    there |= phrase_values(other_text, "", {value for value, _ in words.certain})
-    lost = [(value, text) for value, text in words.certain if value not in there]
-    return [Number(text, None, frozenset([value])) for value, text in lost]
+    there |= phrase_values(texts[1], "", words)
+    return [
+        Number(name, None, frozenset([value]))
+        for value, name in words.items()
+        if value not in there and not _is_other_period([value], there, *texts)
+    ]

@@ -7,7 +7,7 @@ The words are in `number_words.tsv`, in rows of a kind, the value and its words.
 
     en, de, …    words that may be this number; a `*` is any ending. Behind `0-99` stand the names
                  of all numbers, as num2words writes them, behind `=5` all forms of a name, and
-                 behind `3.` the ordinals from the third on that have no other meaning
+                 behind `1.` the ordinals from the first on, with a `?` if they have other meanings
     month        names of a month, in English, German and French
     afternoon    words of the hours after noon, of any language; `_` is a space
     morning, evening    words behind an hour, and in the second row those before one
@@ -18,6 +18,8 @@ The words are in `number_words.tsv`, in rows of a kind, the value and its words.
     counter         what stands behind a number in Chinese characters, but not inside of a word
     floor           words of floors and years of life, which languages count from 0 or from 1
     fraction        phrases of any language for one fraction, those with others in them first
+    over, under     words of both parts of other fractions
+    place           words before a number, or in Chinese and Japanese behind it
 """
 
 from __future__ import annotations
@@ -28,10 +30,11 @@ import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 
 from mtkit.base.text import base_language
 from mtkit.check.rules import limits
-from mtkit.check.rules.scales import scales_of, table
+from mtkit.check.rules.scales import is_unspaced, scales_of, table
 
 
 def _read_words() -> dict[str, list[tuple[str, list[str]]]]:
@@ -43,6 +46,11 @@ def _read_words() -> dict[str, list[tuple[str, list[str]]]]:
 
 
 _WORDS = _read_words()
+
+
+def words_of(kind: str) -> list[list[str]]:
+    """The words of each row of a kind."""
+    return [words for _, words in _WORDS[kind]]
 
 
 def marks_of(kind: str, row: int = 0, most: int = 4) -> str:
@@ -84,6 +92,24 @@ _ALSO = [
     (set(map(float, values.split(","))), re.compile(marks_of("also", row, 99), re.IGNORECASE))
     for row, (values, _) in enumerate(_WORDS["also"])
 ]
+_PHRASES, _OVER, _UNDER = (
+    {phrase.replace("_", " "): Fraction(value) for value, words in _WORDS[kind] for phrase in words}
+    for kind in ("fraction", "over", "under")
+)
+_SPACED, _OVERS, _UNDERS = (
+    "|".join(sorted((x for x in words if not is_unspaced(x)), key=len, reverse=True))
+    for words in (_PHRASES, _OVER, _UNDER)
+)
+_INITIALS = {word[0] for word in (*_PHRASES, *_OVER) if not is_unspaced(word)}
+# Most words end at their first letter.
+_FRACTION = re.compile(
+    rf"\b(?=[{''.join(_INITIALS)}])"
+    rf"(?:(?P<over>{_OVERS})[ -]?(?P<under>{_UNDERS})|{_SPACED})"
+)
+_PART = r"(?:\d{1,2}|[一二三四五六七八九十]{1,3})"
+_HAN_FRACTION = re.compile(
+    rf"(?<!\d)(?:({_PART})分[之の]({_PART})|{'|'.join(filter(is_unspaced, _PHRASES))})"
+)
 _ROMAN = re.compile(r"\b[IVXLCDM]+(?=(?:e|er|re|ème|ère|ième)?\b)")
 _HAN_LANGUAGES = ("zh", "yue", "ja")
 # Not the scale of digits, as in 5万.
@@ -95,6 +121,9 @@ _COUNTED_HAN = re.compile(
     rf"(?![{_HAN_SIGNS}]*?[一二三四五六七八九两兩]{{2}})[{_HAN_SIGNS}]+|[一二三四五六七八九]{{4}})"
     rf"(?={marks_of('counter')})"
 )
+_HAN_ORDINAL = re.compile(r"第([一二三四五六七八九十百]+)|([一二三四五六七八九十百]+)[番度回]目")
+_OLD = re.compile("jähri|jari|åri|летн|лети|letni|leci|enn[eio]")
+_AGE = re.compile(rf"(.+?)(?:{_OLD.pattern})\w{{0,4}}")
 _ROMAN_DIGITS = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100, "D": 500, "M": 1000}
 
 
@@ -106,13 +135,16 @@ class InWords:
         values: all values that they may have, with those of Roman numbers, and perhaps some more.
         certain: those of 2 and more that are certainly numbers, with their words.
         has_half: whether there is a half: "half past two" is "halb drei".
+        ordinals: the values of its ordinals, from the first on, with their words.
     """
 
     values: frozenset[float]
     certain: tuple[tuple[float, str], ...]
     has_half: bool
+    ordinals: dict[float, str]
 
 
+@functools.lru_cache(4)  # Several rules ask for the words of one pair.
 def numbers_in_words(text: str, language: str) -> InWords:
     """The numbers in words of a text; of languages that are not known, the Roman numbers.
 
@@ -123,9 +155,12 @@ def numbers_in_words(text: str, language: str) -> InWords:
     if code in _HAN_LANGUAGES:
         values.update(_of_han(match[0]) for match in _HAN.finditer(text))
     certain = [(_of_han(signs), signs) for signs in _counted_han(text, code)]
+    ordinals: dict[float, str] = {}
+    if code in _HAN_LANGUAGES:
+        ordinals |= {_of_han(m[1] or m[2]): m[0] for m in _HAN_ORDINAL.finditer(text)}
     known = _known(code)
     words = _WORD.findall(text.lower()) if known else []
-    begins, scales_of_words = _begins(code), scales_of(code)
+    begins = _begins(code)
     is_half = any(word in _HALVES or _GERMAN_HALF.search(word) for word in words)
     total = part = 0.0
     run: list[str] = []
@@ -137,6 +172,8 @@ def numbers_in_words(text: str, language: str) -> InWords:
             values.add(total + part)
             if is_certain and total + part >= 2:
                 certain.append((total + part, " ".join(run)))
+            if run[-1] in _ordinals(code):
+                ordinals[total + part] = " ".join(run)
             run.clear()
         total, part, is_certain = 0.0, 0.0, True
 
@@ -148,7 +185,7 @@ def numbers_in_words(text: str, language: str) -> InWords:
                 break
         else:
             size, value = 1, _part(phrase, code)
-        scales = scales_of_words.of_word(phrase) if size == 1 and phrase not in _LETTERS else ()
+        scales = _scales(phrase, code) if size == 1 and phrase not in _LETTERS else ()
         if scales:
             # In floats, where a product that is too large becomes infinite instead of an error.
             values.update((part or 1.0) * scale for scale in scales)
@@ -177,7 +214,7 @@ def numbers_in_words(text: str, language: str) -> InWords:
             end()
         at += size
     end()
-    return InWords(frozenset(values), tuple(certain), is_half)
+    return InWords(frozenset(values), tuple(certain), is_half, ordinals)
 
 
 def phrase_values(text: str, other_text: str, wanted: Collection[object]) -> set[float]:
@@ -201,7 +238,10 @@ def has_number_words(text: str, words: Collection[str], language: str) -> bool:
     return (
         not single_words(code).keys().isdisjoint(words)
         or bool(_counted_han(text, code))
-        or (code in _ONE_WORD and any(_is_one_word(word, code) for word in words))
+        or (
+            (code in _ONE_WORD or _OLD.search(text) is not None)
+            and any(_is_one_word(word, code) for word in words)
+        )
     )
 
 
@@ -209,27 +249,31 @@ def _counted_han(text: str, code: str) -> list[str]:
     return _COUNTED_HAN.findall(text) if code in _HAN_LANGUAGES else []
 
 
-def fractions_in_words(text: str) -> dict[str, str]:
-    """The fractions of a text that are in words or Chinese characters, such as 1/3, with these."""
-    pattern, fractions = _fractions()
-    return {fractions[phrase]: phrase for phrase in pattern.findall(text.lower())}
-
-
-@functools.cache
-def _fractions() -> tuple[re.Pattern[str], dict[str, str]]:
-    """A pattern of the phrases, the longest first, and the fraction of each."""
-    fractions = {
-        phrase.replace("_", " "): value for value, words in _WORDS["fraction"] for phrase in words
+def fractions_in_words(text: str) -> dict[Fraction, str]:
+    """The fractions of a text that are in words or Chinese characters, with these."""
+    result = {
+        _OVER[match["over"]] / _UNDER[match["under"]]
+        if match["over"]
+        else _PHRASES[match[0]]: match[0]
+        for match in _FRACTION.finditer(text.lower())
     }
-    phrases = sorted(fractions, key=len, reverse=True)
-    spaced = "|".join(phrase for phrase in phrases if phrase[0].isalpha() and phrase < "\u3000")
-    unspaced = "|".join(phrase for phrase in phrases if phrase not in spaced.split("|"))
-    return re.compile(rf"\b(?:{spaced})|(?<!\d)(?:{unspaced})"), fractions
+    for match in _HAN_FRACTION.finditer(text) if any(sign in text for sign in "分刻半") else ():
+        if match[1]:
+            under, over = (int(x) if x.isdigit() else int(_of_han(x)) for x in match.groups())
+            result[Fraction(over, under or 1)] = match[0]
+        else:
+            result[_PHRASES[match[0]]] = match[0]
+    return result
 
 
 @functools.cache
 def _begins(code: str) -> frozenset[str]:
     return frozenset(phrase.partition(" ")[0] for phrase in _known(code))
+
+
+def has_words_for_numbers(language: str) -> bool:
+    """Whether the numbers in words of a language are known."""
+    return base_language(language) in (*_HAN_LANGUAGES, *_WORDS)
 
 
 @functools.cache
@@ -258,12 +302,38 @@ def _known(code: str) -> dict[str, int]:
         return {}
     rows = [row for row in (*_WORDS[code], *_WORDS["month"]) if row[0].isdecimal()]
     known = {word: int(value) for value, words in rows for word in words if word[-1] != "*"}
+    known |= _ordinals(code)
     for value, names in _names(code).items():
         for name in names:
             known[name] = value
             for form in _FORMS[code](name, value) if code in _FORMS else ():
                 known.setdefault(form, value)
     return known
+
+
+@functools.cache
+def _ordinals(code: str) -> dict[str, int]:
+    """The values of the first ordinals, without hyphens."""
+    rows = [words for key, words in _WORDS.get(code, ()) if key == "1."]
+    return {
+        way.rstrip("?").replace("_", " "): value
+        for words in rows
+        for value, ways in enumerate(words, 1)
+        for way in ways.split("|")
+    }
+
+
+def has_ordinals(text: str, words: Collection[str], language: str) -> bool:
+    """Whether a text, or its words in lower case, may have ordinals."""
+    code = base_language(language)
+    if code in _HAN_LANGUAGES:
+        return _HAN_ORDINAL.search(text) is not None
+    return not _last_words(code).isdisjoint(words)
+
+
+@functools.cache
+def _last_words(code: str) -> frozenset[str]:
+    return frozenset(phrase.rpartition(" ")[2] for phrase in _ordinals(code))
 
 
 @functools.cache
@@ -274,10 +344,11 @@ def _names(code: str) -> dict[int, list[str]]:
         if key == "0-99":
             names |= {value: ways.split("|") for value, ways in enumerate(words)}
         elif key.startswith("="):
-            names[int(key[1:])] = words
-        elif key == "3.":
-            for value, ways in enumerate(words, 3):
-                names[value] = [*names[value], *ways.strip("-").split("|")]
+            names[int(key[1:])] = [*names.get(int(key[1:]), ()), *words]
+        elif key == "1.":
+            for value, ways in enumerate(words, 1):
+                clear = (way for way in ways.split("|") if way[-1] != "?")
+                names[value] = [*names.get(value, ()), *clear]
     names = {value: [way for way in ways if way] for value, ways in names.items()}
     return {value: [way.replace("_", " ") for way in ways] for value, ways in names.items()}
 
@@ -334,10 +405,17 @@ def _prefixes(code: str) -> tuple[re.Pattern[str], dict[str, int]]:
 
 
 @functools.lru_cache(limits.MAX_KEPT_WORDS)
+def _scales(word: str, code: str) -> tuple[int, ...]:
+    return scales_of(code).of_word(word)
+
+
+@functools.lru_cache(limits.MAX_KEPT_WORDS)
 def _part(word: str, code: str) -> int | None:
     """The value of a word by its parts: `dreihundertzwanzig`, `fünfjährig`; None if it has none."""
     if len(word) > limits.MAX_WORD_LETTERS:
         return None
+    if (age := _age(word, code)) is not None:
+        return age
     known = _known(code)
     if code in _ONE_WORD:
         hundred, thousand, joint = _ONE_WORD[code]
@@ -363,8 +441,18 @@ def _one_word(code: str) -> re.Pattern[str]:
 
 
 def _is_one_word(word: str, code: str) -> bool:
-    """Whether a word is made of names of numbers alone."""
-    return _one_word(code).fullmatch(word) is not None
+    """Whether a word is made of names of numbers alone, or is so many years old."""
+    return _one_word(code).fullmatch(word) is not None or _age(word, code) is not None
+
+
+def _age(word: str, code: str) -> int | None:
+    """The years of a word such as `fünfzigjährig`, `пятидесятилетний` or `cinquantenne`."""
+    match = _AGE.fullmatch(word)
+    if match is None:
+        return None
+    # Polish has an "o" for the "u", and Italian has lost a vowel.
+    bases = (match[1], re.sub("o$", "u", match[1]), *(match[1] + vowel for vowel in "aeio"))
+    return next((_known(code)[base] for base in bases if base in _cardinals(code)), None)
 
 
 def _of_han(signs: str) -> float:

@@ -24,6 +24,7 @@ from mtkit.check.rules.number_matching import (
     Unmatched,
     changed_fraction,
     changed_half_hour,
+    changed_ordinal,
     changed_roman,
     changed_words,
     copied_thousands,
@@ -31,7 +32,7 @@ from mtkit.check.rules.number_matching import (
     unmatched,
 )
 from mtkit.check.rules.number_reading import Number, has_digit
-from mtkit.check.rules.number_words import has_number_words
+from mtkit.check.rules.number_words import has_number_words, has_ordinals, has_words_for_numbers
 
 # All other characters are Latin letters, or none; so most texts need not be looked at closely.
 _NOT_LATIN = re.compile(r"[^\0-\u024f\u1e00-\u1eff\u2000-\u206f\u20a0-\u20cf]")
@@ -63,8 +64,8 @@ def findings(src: Text, tgt: Text, facts: PairFacts, *, knows_words: bool = Fals
     result += _labels(src, tgt, facts) if facts.labels else ()
     is_in_digits = has_digit(src.plain) or has_digit(tgt.plain)
     if is_in_digits or has_number_words(src.plain, src.words, src.language):
-        of_numbers = _numbers(src, tgt, facts) if is_in_digits else _number_words(src, tgt)
-        result += of_numbers
+        of_numbers = list(_numbers(src, tgt, facts)) if is_in_digits else []
+        result += of_numbers or _number_words(src, tgt)
         for number in copied_thousands(src.plain, tgt.plain, **_languages(src, tgt))[:1]:
             reason = f"{number} is a decimal in the language of the translation"
             result.append(Finding("numbers", reason, 0.6))
@@ -74,7 +75,8 @@ def findings(src: Text, tgt: Text, facts: PairFacts, *, knows_words: bool = Fals
             result.append(Finding("numbers", f"{both[0]} and {both[1]} are exchanged", 0.7))
     if (rest := changed_roman(src.plain, tgt.plain)).src:
         result.append(Finding("numbers", _changed(rest), 0.7))
-    result += _halves_and_thirds(src, tgt)
+    if not any(finding.kind == "numbers" for finding in result):
+        result += _halves_and_thirds(src, tgt)
     if (src.plain, tgt.plain) != (src.raw, tgt.raw):
         result += _copied_parts(src, tgt)
     sigmas = facts.sigmas(len(src.raw), len(tgt.raw))
@@ -330,7 +332,15 @@ def _numbers(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
     rest = unmatched(src.plain, tgt.plain, **_languages(src, tgt))
     is_changed = bool(rest.src and rest.tgt)
     is_kept = facts.is_strict_about_numbers or (
-        facts.keeps_large_numbers and rest.is_large and not may_be_converted(src.plain, tgt.plain)
+        facts.keeps_large_numbers
+        and not may_be_converted(src.plain, tgt.plain)
+        and (
+            rest.is_large
+            or (
+                all(map(has_words_for_numbers, (src.language, tgt.language)))
+                and rest.are_counts(src.plain, tgt.plain)
+            )
+        )
     )
     if is_changed or ((rest.src or rest.tgt) and is_kept):
         spans = [side[0].span if side else None for side in (rest.src, rest.tgt)]
@@ -339,7 +349,7 @@ def _numbers(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
 
 
 def _number_words(src: Text, tgt: Text) -> Iterator[Finding]:
-    if has_number_words(tgt.plain, tgt.words, tgt.language):
+    if all(has_number_words(side.plain, side.words, side.language) for side in (src, tgt)):
         rest = changed_words(src.plain, tgt.plain, **_languages(src, tgt))
         if rest.src:
             yield Finding("numbers", _changed(rest), 0.7)
@@ -347,7 +357,10 @@ def _number_words(src: Text, tgt: Text) -> Iterator[Finding]:
 
 def _halves_and_thirds(src: Text, tgt: Text) -> Iterator[Finding]:
     texts = (src.plain, tgt.plain)
-    for changed in (changed_fraction(*texts), changed_half_hour(*texts, **_languages(src, tgt))):
+    languages = _languages(src, tgt)
+    has_both = all(has_ordinals(side.plain, side.words, side.language) for side in (src, tgt))
+    ordinals = changed_ordinal(*texts, **languages) if has_both else None
+    for changed in (changed_fraction(*texts), changed_half_hour(*texts, **languages), ordinals):
         if changed:
             missing, added = changed
             yield Finding("numbers", _difference([missing], [added]), 0.7)

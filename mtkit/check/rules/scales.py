@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections import defaultdict
 from collections.abc import Collection
 from importlib import resources
 
@@ -94,6 +95,16 @@ def _cells(*languages: str) -> list[str]:
         if not languages or not {*codes.split()}.isdisjoint(languages)
         for cell in cells
     ]
+
+
+@functools.cache
+def units_of_words() -> dict[str, frozenset[str]]:
+    """The units that each word may be, in 16 languages; those of the Unicode CLDR."""
+    units: dict[str, set[str]] = defaultdict(set)
+    for unit, words in table("units"):
+        for word in words.split():
+            units[word.replace("_", " ")].add(unit)
+    return {word: frozenset(names) for word, names in units.items()}
 
 
 @functools.cache
