@@ -260,10 +260,10 @@ class _Pair:
             for rest, imperial in zip(self.rest, sides, strict=True)
         ]
         # Miles that are other miles were not converted.
-        is_kept = any(map(_IMPERIAL_WORD.search, self.texts)) and not self.is_converted
-        if all(self.rest) and is_kept and not any(has_metric):
+        has_word = any(map(_IMPERIAL_WORD.search, self.texts))
+        if has_word and not self.is_converted and all(self.rest) and not any(has_metric):
             return
-        if (self.is_converted or any(has_imperial)) and (any(has_metric) or not all(has_imperial)):
+        if (has_word or any(has_imperial)) and (any(has_metric) or not all(has_imperial)):
             self.rest = [
                 [number for number in rest if number.measures.isdisjoint({"metric", *imperial})]
                 for rest, imperial in zip(self.rest, sides, strict=True)
