@@ -20,6 +20,7 @@ from mtkit.check.rules.number_words import (
     numbers_in_words,
     phrase_values,
     roman,
+    single_words,
 )
 from mtkit.check.rules.scales import SPACES, is_unspaced, scales_of, units_of_words
 
@@ -84,8 +85,12 @@ _UNSPACED_PERIODS = [
     word for word, units in units_of_words().items() if is_unspaced(word) and units <= {*_HOURS}
 ]
 _IMPERIAL = {"foot", "inch", "yard", "mile", "pound", "ounce", "gallon", "acre"}
+# Behind a number: the yard of a house, and a foot or a cup that is one, were not converted.
 _IMPERIAL_WORD = re.compile(
-    r"\b(?:feet|inch|inches|yards?|miles?|pounds?|ounces?|gallons?|acres?|cups?)\b", re.IGNORECASE
+    rf"(?:\d|\b(?:an?|per|half|few|several|many|square|cubic|hundred|thousand|million|billion"
+    rf"|{'|'.join(single_words('en'))}))[\s-]{{0,2}}"
+    r"(?:feet|foot|inch|inches|yards?|miles?|pounds?|ounces?|gallons?|acres?|cups?)\b",
+    re.IGNORECASE,
 )
 
 
@@ -395,13 +400,13 @@ def changed_roman(source: str, translation: str) -> Unmatched:
     texts = (source, translation)
     sides = [[*map(_roman_number, _ROMAN.finditer(text))] for text in texts]
     for this, other in ((0, 1), (1, 0)):
-        # "I" is also a word: it counts behind a name that has another number on the other side.
+        # A letter alone may be none: it counts behind a name that has another number elsewhere.
         if sides[other] and not sides[this]:
-            names = [match[1] for match in _NAMED.finditer(texts[other]) if match[2] != "I"]
+            names = [match[1] for match in _NAMED.finditer(texts[other]) if len(match[2]) > 1]
             sides[this] = [
                 _roman_number(match, 2)
                 for match in _NAMED.finditer(texts[this])
-                if match[2] == "I" and any(_may_be_equal(match[1], name) for name in names)
+                if len(match[2]) == 1 and any(_may_be_equal(match[1], name) for name in names)
             ]
     values = [{value for n in side for value in n.readings} for side in sides]
     src, tgt = (
