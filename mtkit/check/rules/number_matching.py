@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import re
@@ -535,11 +536,14 @@ def _is_other_period(
     """Whether a number of hours, say, is that of days, weeks or years on the other side."""
     ours, theirs = map(_periods, (text, other_text))
     factors = {_HOURS[a] / _HOURS[b] for a in ours - theirs for b in theirs}
+    if not factors or len(others) > limits.MAX_NUMBERS:
+        return False
     wanted = [x * factor for x in readings if not isinstance(x, str) for factor in factors]
     there = [1.0, *(x for x in others if not isinstance(x, str))]
     return any(math.isclose(x, y, rel_tol=limits.MAX_OTHER_PERIOD) for x in wanted for y in there)
 
 
+@functools.lru_cache(2)  # Each number asks.
 def _periods(text: str) -> set[str]:
     words = {*_LETTERS.findall(text.lower()), *(sign for sign in _UNSPACED_PERIODS if sign in text)}
     return {unit for word in words for unit in units_of_words().get(word, ()) if unit in _HOURS}
