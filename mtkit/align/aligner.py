@@ -223,7 +223,7 @@ def _cut_line(line: str, encoded: SpannedIds, limit: int, words: Spans) -> _Line
     for number, (word, (_, end)) in enumerate(zip(starting, spans, strict=True)):
         first.setdefault(word, number)
         # Characters that are words of their own may have a subword together.
-        while word + 1 < len(words) and words[word + 1][0] < end:
+        while word + 1 < len(words) and words[word][1] == words[word + 1][0] < end:
             first.setdefault(word := word + 1, number)
     return _Line(ids, words, list(first.values()), list(first))
 
