@@ -259,7 +259,7 @@ def kind_of(path: Path) -> str:
 
 
 def not_a(wanted: str, path: Path, *, advice: str) -> MtkitError:
-    """The error for a path that is no folder of the `wanted` kind, which says what it is."""
+    """The error for a path that is not a folder of the `wanted` kind: it says what it is."""
     if not path.exists():
         return MtkitError(f"{path}: there is no such {wanted}; {advice}")
     for folder in (*sorted(path.glob("[!.]*")), *path.parents):

@@ -46,7 +46,6 @@ _FOLLOWED = "something follows the end of its compressed data"
 _PROGRAMS = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
 # The endings of the names of compressed files.
 COMPRESSIONS = tuple(_OPENERS)
-_CHUNK = 1 << 16
 # The exceptions of reading a file; the last three are from damaged compression.
 _DAMAGE = (OSError, EOFError, lzma.LZMAError, zlib.error, zstd.ZstdError)
 

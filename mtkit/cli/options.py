@@ -42,7 +42,7 @@ class _GivenPath(click.Path):
         if value == "":
             self.fail("is empty; give a path", param, ctx)
         if str(value).startswith("--") and not os.path.lexists(value):
-            self.fail(f"{value}: is no path but an option; give all paths before it", param, ctx)
+            self.fail(f"{value}: is an option, not a path; give all paths before it", param, ctx)
         return super().convert(value, param, ctx)
 
 

@@ -210,7 +210,7 @@ class TextMetric(LineMetric):
         test_set: `NAME:SRC-TGT` of a set of sacreBLEU, for the signature.
 
     Raises:
-        MtkitError: if the numbers of lines differ, there are none, or there is no such metric.
+        MtkitError: if the numbers of lines differ, if there are none, or if the metric is unknown.
         TypeError: if a string is given instead of a list of lines.
     """
 
@@ -224,11 +224,10 @@ class TextMetric(LineMetric):
     def __post_init__(self) -> None:
         if self.metric not in get_args(Metric):
             raise MtkitError(f"metric {self.metric}: choose one of {', '.join(get_args(Metric))}")
+        texts = [*(system.translations for system in self.systems), *self.references]
+        if any(isinstance(text, str) for text in texts):
+            raise TypeError("pass lists of lines: [text, …], and [[reference, …]]")
         for system in self.systems:
-            if isinstance(system.translations, str) or any(
-                isinstance(reference, str) for reference in self.references
-            ):
-                raise TypeError("pass lists of lines: [text, …], and [[reference, …]]")
             for reference in self.references:
                 if len(reference) != len(system.translations):
                     raise MtkitError(

@@ -63,7 +63,7 @@ def choose(
 
     Raises:
         MtkitError: if `decode.engine` or `decode.precision` demands what is impossible here, or
-            there is no such device.
+            the device is unknown.
     """
     if device not in ("auto", "cpu", "cuda"):
         raise MtkitError(f"device {device}: choose auto, cpu or cuda")

@@ -181,7 +181,7 @@ def test_a_run_is_checked_with_what_its_decoder_knows(trained):
         (["first.de", *FILES[:2], *QUICK, *OUTPUT], "--metric requires --reference"),
         (["short.de", *FILES[:2], *OUTPUT], "and the source has 3"),
         (["first.de", "--reference", "test.de"], "give --output"),
-        (["first.de", "--reference", *OUTPUT], "--reference: --output: is no path but an option"),
+        (["first.de", "--reference", *OUTPUT], "--reference: --output: is an option, not a path"),
         (["nowhere", *OUTPUT], "nowhere: does not exist; give a run folder or a file"),
         (["first.de", "first.de", *FILES, *OUTPUT], "give each system once"),
         (["first.de", *FILES, "--split", "valid", *OUTPUT], "--split requires a RUN"),

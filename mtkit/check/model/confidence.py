@@ -48,8 +48,8 @@ FEATURES = (
     "probability of two subwords in a row",
     "probability of three subwords in a row",
 )
-# Older files were fitted without the last two.
-_NEW_FEATURES = slice(len(FEATURES) - 2, len(FEATURES))
+# The last of them, which older files were fitted without.
+_NEW_FEATURES = 2
 # Further ones of a translation with samples beside it.
 OF_SAMPLES = (
     "chrF to the samples",
@@ -105,14 +105,14 @@ class Forecast(Linear):
         columns = self.means, self.deviations, self.weights, self.low, self.high
         lengths = {len(column) for column in columns}
         known = len(FEATURES), len(FEATURES + OF_SAMPLES), len(FEATURES + OF_SAMPLES + OF_EXAMPLES)
-        if len(lengths) != 1 or not lengths.issubset({*known, *(count - 2 for count in known)}):
+        if len(lengths) != 1 or not lengths.issubset({*known, *(n - _NEW_FEATURES for n in known)}):
             raise ValueError("{}, {} or {} features are needed".format(*known))
 
     def of(self, features: Sequence[float]) -> float:
         """The forecast, 0 to 100."""
         if len(self.weights) < len(features):
-            features = list(features)
-            del features[_NEW_FEATURES]
+            end = len(FEATURES)
+            features = [*features[: end - _NEW_FEATURES], *features[end:]]
         forecast = self.total(features, self.low, self.high, outside=limits.OUTSIDE)
         if self.quality.tenths:
             mean, _ = self.of_validation

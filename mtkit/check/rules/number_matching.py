@@ -93,8 +93,6 @@ _IMPERIAL_WORD = re.compile(
     r"(?:feet|foot|inch|inches|yards?|miles?|pounds?|ounces?|gallons?|acres?|cups?)\b",
     re.IGNORECASE,
 )
-
-
 # A small number that is surely written as a number on the other side, or as a word.
 _COUNT = re.compile(
     rf"[2-9](?:(?:[.,]\d+)?[{SPACES}]?[%‰°]|[{SPACES}](?!wheel)[^\W\d_]|[,;:!?](?= )|\.$"

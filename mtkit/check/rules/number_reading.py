@@ -20,18 +20,8 @@ Reading = float | str
 
 _DIGITS, _NO_DIGIT = re.compile(r"\d+"), re.compile(r"\D")
 # The mark between thousands, of languages whose decimal mark is another one.
-THOUSANDS = {
-    "en": ",",
-    "de": ".",
-    "it": ".",
-    "pt": ".",
-    "nl": ".",
-    "da": ".",
-    "zh": ",",
-    "ja": ",",
-    "ko": ",",
-    "th": ",",
-}
+THOUSANDS = dict.fromkeys(("en", "zh", "ja", "ko", "th"), ",")
+THOUSANDS |= dict.fromkeys(("de", "it", "pt", "nl", "da"), ".")
 # The Arabic marks of decimals and thousands.
 _ARABIC_MARKS = str.maketrans("٫٬", ".,")
 # Those of full width, and the colon of a Chinese time.
