@@ -65,6 +65,21 @@ CASES = [
     ("a <b>car</b>.", "ein Auto.", "0-0 1-1", "ein <b>Auto</b>."),
     ("a <b>car.</b>", "ein Auto.", "0-0 1-1", "ein <b>Auto.</b>"),
     ("(<b>one</b>) two", "(eins) zwei", "0-0 1-1", "(<b>eins</b>) zwei"),
+    # So does a sign that the element does not have, or only in its translation.
+    ("see <a>the guide</a> now.", "jetzt siehe Anleitung.", "0-1 2-2 3-0",
+     "jetzt siehe <a>Anleitung</a>."),
+    ("see <a>it</a> now, b", "jetzt sieh es, b", "0-1 1-2 2-0 3-3", "jetzt sieh <a>es</a>, b"),
+    ("(see <a>it</a> now!)", "(jetzt sieh es !)", "0-1 1-2 1-3 2-0", "(jetzt sieh <a>es</a> !)"),
+    ("he: “see <b>it</b> now”", "er: „jetzt es“", "0-0 2-2 3-1", "er: „jetzt <b>es</b>“"),
+    ("<b>where</b> is it?", "¿(es) dónde está?", "0-1 1-2 2-2", "¿(es) <b>dónde</b> está?"),
+    ("is <b>it</b> there?", "¿ello está?", "1-0 2-1", "¿<b>ello</b> está?"),
+    ("<i>is it?</i> yes.", "¿es? sí.", "0-0 1-0 2-1", "<i>¿es?</i> sí."),
+    ("<b>one</b> he says", "„eins“, sagt er", "0-0 1-2 2-1", "<b>„eins“</b>, sagt er"),
+    ("<b>old dog</b> is", "Hund (alt) ist", "0-1 1-0 2-2", "<b>Hund (alt)</b> ist"),
+    # But not that of an abbreviation, or one that belongs to a number.
+    ("the <b>third</b> of May", "der 3. Mai", "0-0 1-1 2-1 3-2", "der <b>3.</b> Mai"),
+    ("by <b>etc.</b> now.", "jetzt von usw.", "0-1 1-2 2-0", "jetzt von <b>usw.</b>"),
+    ("take <b>half</b>.", "nimm 50%.", "0-0 1-1", "nimm <b>50%</b>."),
     # A word whose strongest link is elsewhere, where the element has no other word.
     ("a <b>wooden</b> house", "ein Holzhaus", "0-0 2-1 1-1", "ein <b>Holzhaus</b>"),
     # Without a link, the element is around the whole segment.
@@ -206,7 +221,7 @@ SENTENCES = [
     ("<b>One two.</b> <i>Three four.</i>", "0-3 1-2 2-1 3-0", "<b>A, bb.</b> <i>Cccc dddd.</i>"),
     ("<b>One two.</b> <i>Three four.</i>", "", "<b>A, bb.</b> <i>Cccc dddd.</i>"),
     # A part of a sentence.
-    ("<b>One</b> two. Three <i>four</i>.", "0-3 3-0", "<b>A,</b> bb. Cccc <i>dddd</i>."),
+    ("<b>One</b> two. Three <i>four</i>.", "0-3 3-0", "<b>A</b>, bb. Cccc <i>dddd</i>."),
     ("One two<img>. <img>Three four.<img>", "0-0 1-1 2-2 3-3", "A, bb<img>. <img>Cccc dddd.<img>"),
     ("One <b>two. Three</b> four.", "0-0 1-1 2-2 3-3", "A, <b>bb. Cccc</b> dddd."),
 ]

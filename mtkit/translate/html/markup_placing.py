@@ -28,6 +28,10 @@ _KINDS = {
     }.items()
     for char in chars
 }  # fmt: skip
+_OTHERS = {'"': '"', "(": ")", ")": "(", "[": "]", "]": "[", "{": "}", "}": "{"}
+# They are punctuation in Unicode, and belong to a number or a name.
+_SYMBOLS = "%‰@&#*/\\'′″§¶†‡·•"
+_NO_WORDS = re.compile(r"[\W_]*+")
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 _PAIRED = re.compile(f"[{re.escape(''.join(_KINDS))}]")
 
@@ -98,6 +102,7 @@ class _Placer:
         self.source, self.target, self.parts = source, target, parts
         self._line_ends, self._wrapped = line_ends, sorted(line_ends)
         self._ends = [src[1] for src, _ in parts]
+        self._tgt_ends = [tgt[1] for _, tgt in parts]
         self._starts = [src[0] for src, _ in parts]
         self._src_words = _Words(alignment.src_words if alignment else [])
         self._tgt_words = _Words(alignment.tgt_words if alignment else [])
@@ -273,7 +278,7 @@ class _Placer:
         return has_links and _UNSPACED.search(self.source, node.start, node.end) is not None
 
     def _trimmed(self, node: Node, place: Range) -> Range:
-        """A place without the punctuation that is beside the element in the source."""
+        """A place without the signs that are beside the element in the source, or not in it."""
         start, end = place
         source, target = self._src_letters, self._tgt_letters
         first, last = node.start, node.end
@@ -286,17 +291,45 @@ class _Placer:
             before -= 1
         while _is_sign(source[behind : behind + 1]):
             behind += 1
-        if last < behind and not _is_sign(source[last - 1]):
-            while start < end and _is_sign(target[end - 1]):
-                end -= 1
-        elif target.endswith(source[last:behind], start, end):
-            end -= behind - last
-        if before < first and not _is_sign(source[first]):
-            while start < end and _is_sign(target[start]):
-                start += 1
-        elif target.startswith(source[before:first], start, end):
-            start += first - before
+        # The signs beside both ends of the element, and those in it.
+        own_start, own_end = _core_of(source, first, last)
+        left, right = source[before:first], source[last:behind]
+        inner_left, inner_right = source[first:own_start], source[own_end:last]
+        if inner_right and target.endswith(right, start, end):
+            end -= len(right)
+        if inner_left and target.startswith(left, start, end):
+            start += len(left)
+        # A point elsewhere is that of an abbreviation.
+        stop = self._tgt_ends[min(bisect_left(self._tgt_ends, end), len(self._tgt_ends) - 1)]
+        right += "." * (_NO_WORDS.fullmatch(target, end, stop) is not None)
+        while start < end and self._is_outside(end - 1, (start, end), right, inner_right):
+            end = start + len(target[start : end - 1].rstrip())
+        inner_left += "¿" * ("." in map(_kind_of, inner_right))
+        while start < end and self._is_outside(start, (start, end), left, inner_left):
+            start = end - len(target[start + 1 : end].lstrip())
         return (start, end) if start < end else place
+
+    def _is_outside(self, at: int, place: Range, beside: str, inside: str) -> bool:
+        """Whether a sign at an end of an element is not in it.
+
+        `beside` and `inside` are the signs at this end of the element in the source.
+        """
+        sign = self._tgt_letters[at]
+        kind = _kind_of(sign)
+        if not _is_sign(sign) or kind in map(_kind_of, inside):
+            return False
+        if sign == ".":
+            return sign in beside
+        if kind in map(_kind_of, beside):
+            return True
+        if kind not in _OTHERS:
+            return kind in (".", "¿")
+        # A bracket or a quotation mark stays if the other one of its pair is in the element.
+        number, others = (
+            bisect_left(places, place[1]) - bisect_left(places, place[0])
+            for places in (self._pairs[1][kind], self._pairs[1][_OTHERS[kind]])
+        )
+        return number % 2 == 1 if kind == '"' else number > others
 
     def _point(
         self, start: int, tgt: Range, elements: Sequence[Range], *, is_mark: bool = False
@@ -379,6 +412,12 @@ def _is_sign(char: str) -> bool:
     """Whether it is punctuation or a symbol."""
     # A mark is a part of its letter in Hindi or Thai.
     return bool(char) and not (char.isspace() or char == "_" or category(char)[0] in "LNM")
+
+
+def _kind_of(sign: str) -> str:
+    """Equal for signs that translate each other: `.` for all that end or divide sentences."""
+    kind = {"Po": sign if sign in _SYMBOLS else ".", "Pd": "-"}.get(category(sign), sign)
+    return _KINDS.get(sign) or ("¿" if sign in "¿¡" else kind)
 
 
 def _core_of(text: str, start: int, end: int) -> Range:
