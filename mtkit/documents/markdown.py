@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from markdown_it import MarkdownIt, rules_inline
+from markdown_it.rules_block import StateBlock
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
@@ -37,17 +38,25 @@ MAX_BYTES = 3_000_000
 # The front matter of a page, in YAML or TOML.
 _FRONT = re.compile(r"(---|\+\+\+)[ \t]*\r?\n.*?^(?:\1|\.\.\.)[ \t]*$", re.DOTALL | re.MULTILINE)
 # Signs of extensions that CommonMark takes for text: marks of footnotes, tasks and alerts, tables
-# of contents, links of wikis, attributes, Hugo's and Jekyll's commands, emoji, and formulas as
-# Pandoc finds them.
+# of contents, links of wikis, attributes, Hugo's and Jekyll's commands, and emoji.
 _KEPT = re.compile(
     r"(\[\^[^\]\s]{1,500}\]:?|^\[[ xX]\](?=\s)|\[![A-Z]+\]|\[TOC\]|!?\[\[[^\]]{0,500}\]\]"
-    r"|\{[#.:][^{}]*\}|\{\{.{0,500}?\}\}|\{%.{0,500}?%\}|(?<![\w:]):[a-z][a-z0-9_+-]*:(?![\w:])|(?<!\$)\$\$[^$]+\$\$"
-    r"|(?<![\w$])\$(?=\S)[^$\n]*[^\s$]\$(?!\d))"
+    r"|\{[#.:][^{}]*\}|\{\{.{0,500}?\}\}|\{%.{0,500}?%\}|(?<![\w:]):[a-z][a-z0-9_+-]*:(?![\w:]))"
 )
-# Lines of extensions: `:::note`, `!!! tip "Title"`, an abbreviation, code of MDX, and a formula.
+# A formula in a text, as Pandoc and MathJax find it, and the lines of one: its first line has no
+# other text, and so has its last one. `\[words\]` are only brackets.
+_FORMULA = re.compile(
+    r"(?<!\$)\$\$[^$]+\$\$|(?<![\w$])\$(?=\S)(?:\\.|[^$\\\n])*+(?<=\S)\$(?!\d)"
+    r"|(\\{1,2})(?:\((?P<a>(?:(?!\\{1,2}[()]).)*+)\1\)|\[(?P<b>(?:(?!\\{1,2}[\[\]]).)*+)\1\])",
+    re.DOTALL,
+)
+_FORMULA_BEGIN = re.compile(r"\$\$|\\{1,2}\[(?=\s*$)|\\begin\{(\w{1,20}\*?)\}")
+_NO_FORMULA = re.compile(r"[^\\^_=]*[^\W\d_]{3}[^\\^_=]*")
+_MAX_FORMULA_LINES = 50
+# Lines of extensions: `:::note`, `!!! tip "Title"`, an abbreviation, and code of MDX.
 _DIRECTIVE = re.compile(
     r"^[ \t]*(?::{3,}|!!!|\?\?\?|\*\[[^\]\n]+\]:|import\s.*['\"];?$"
-    r"|export\s+(?:const|default|function|let)\b).*$|^\$\$[^$]+\$\$",
+    r"|export\s+(?:const|default|function|let)\b).*$",
     re.MULTILINE,
 )
 # What has paragraphs under it that are indented: an admonition, a footnote, a definition.
@@ -235,10 +244,46 @@ def _parser() -> MarkdownIt:
 
         return rule_with_end
 
+    parser.inline.ruler.before("escape", "formula", _formula)
+    inside = ["paragraph", "reference", "blockquote", "list"]
+    parser.block.ruler.before("table", "formula", _formula_block, {"alt": inside})
     for name in ("newline", "escape", "link", "image", "autolink", "html_inline", "entity"):
         parser.inline.ruler.at(name, located(getattr(rules_inline, name)))
     parser.inline.ruler.at("backticks", located(rules_inline.backtick))
     return parser
+
+
+def _formula(state: StateInline, silent: bool) -> bool:
+    formula = _FORMULA.match(state.src, state.pos, state.posMax)
+    words = (formula["a"] or formula["b"] or "") if formula else ""
+    if not formula or _NO_FORMULA.fullmatch(words):
+        return False
+    if not silent:
+        state.push("formula", "", 0).content = formula[0]
+    state.pos = formula.end()
+    return True
+
+
+def _formula_block(state: StateBlock, first: int, stop: int, silent: bool) -> bool:
+    def line(number: int) -> str:
+        start = state.bMarks[number] + state.tShift[number]
+        return state.src[start : state.eMarks[number]].rstrip()
+
+    begin = None if state.is_code_block(first) else _FORMULA_BEGIN.match(line(first))
+    if not begin:
+        return False
+    name = begin[1]
+    end = f"\\end{{{name}}}" if name else begin[0].replace("[", "]")
+    for number in range(first, min(stop, first + _MAX_FORMULA_LINES)):
+        text = line(number)[begin.end() if number == first else 0 :]
+        if state.sCount[number] < state.blkIndent and text:
+            return False
+        if text.endswith(end):
+            state.line = state.line if silent else number + 1
+            return True
+        if end in text:
+            break
+    return False
 
 
 def _pieces(content: str, tokens: Sequence[Token]) -> list[Piece] | None:
