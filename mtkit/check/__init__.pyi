@@ -35,6 +35,7 @@ from .report import (
 from .text_language import (
     InputLanguage as InputLanguage,
     note_wrong_files as note_wrong_files,
+    changed_pairs as changed_pairs,
     with_languages_noted as with_languages_noted,
     wrong_languages as wrong_languages,
 )

@@ -44,18 +44,32 @@ Pair = tuple[str, str]
 File = tuple[str, Sequence[str]]
 
 
+def changed_pairs(pairs: Iterable[Pair]) -> list[Pair]:
+    """The pairs whose translation differs from the source, which alone show the languages."""
+    return [(source, translation) for source, translation in pairs if source != translation]
+
+
 def wrong_languages(pairs: Sequence[Pair], codes: tuple[str, str]) -> str:
     """What is wrong with the languages of pairs, by samples of all parts; or nothing."""
-    if len(pairs) < _MIN_LINES:
+    changed, wrong = changed_pairs(pairs), []
+    if changed and len(pairs) < _MIN_LINES:
         return ""
     from mtkit.base import language_id
 
-    sample = pairs[:: len(pairs) // _MAX_LINES + 1]
-    sides = [[pair[side] for pair in sample] for side in (0, 1)]
-    try:
-        return language_id.other_languages(language_id.counted_languages(sides, codes), *codes)
-    except OSError as error:  # the model cannot be loaded
-        return f"the languages of the text are not checked: {error}"
+    # Numbers stay, and blank lines.
+    equal = sum(a == b and any(map(str.isalpha, a)) for a, b in pairs)
+    if equal > language_id.MAX_WRONG * len(pairs):
+        share = f"{equal:,} of {len(pairs):,}" if changed else f"all {len(pairs):,}"
+        wrong.append(f"the translation equals the source in {share} lines: was it translated?")
+    if len(changed) >= _MIN_LINES:
+        sample = changed[:: len(changed) // _MAX_LINES + 1]
+        sides = [[pair[side] for pair in sample] for side in (0, 1)]
+        try:
+            counts = language_id.counted_languages(sides, codes)
+            wrong.append(language_id.other_languages(counts, *codes))
+        except OSError as error:  # the model cannot be loaded
+            wrong.append(f"the languages of the text are not checked: {error}")
+    return " ".join(filter(None, wrong))
 
 
 def with_languages_noted(pairs: Iterable[Pair], codes: tuple[str, str]) -> Iterator[Pair]:

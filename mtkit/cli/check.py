@@ -244,7 +244,14 @@ def _checker(
 ) -> Checker:
     """The checker for pairs, of which these are the first ones."""
     from mtkit.base.language_id import is_same_language
-    from mtkit.check import UNDETERMINED, Checker, PairFacts, language_of, load_checker
+    from mtkit.check import (
+        UNDETERMINED,
+        Checker,
+        PairFacts,
+        changed_pairs,
+        language_of,
+        load_checker,
+    )
     from mtkit.translate import known_code
 
     if run is not None:
@@ -257,6 +264,7 @@ def _checker(
                 f"{src_lang} out, or give another run"
             )
         return checker
+    sample = changed_pairs(sample)
     codes = [
         language_of([pair[side] for pair in sample]) if language is None else language
         for side, language in enumerate((src_lang, tgt_lang))

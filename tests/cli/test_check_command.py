@@ -150,8 +150,8 @@ def test_two_files_of_one_language_are_a_warning(texts: Place):
         ("a.en a.de", "en fr", "6 of 6 samples of the target look like de, not fr; correct the"),
         ("a.en a.de", "ru de", "6 of 6 samples of the source look like en, not ru; correct the"),
         ("a.de a.en", "en de", "look like en, not de; are the languages swapped?"),
-        ("a.en a.en", "en de", "6 of 6 samples of the target look like en, not de; correct the"),
-        ("a.en half.de", "en de", "2 of 6 samples of the target look like en, not de; correct the"),
+        ("a.en a.en", "en de", "the translation equals the source in all 300 lines: was it"),
+        ("a.en half.de", "en de", "the translation equals the source in 100 of 300 lines: was it"),
         ("a.en a.de", "en de", ""),
         ("a.en blank", "en de", "lines are marked: does each line of TGT"),
         ("a.en nine.de", "en de", ""),
@@ -169,6 +169,33 @@ def test_a_text_in_another_language_is_one_warning(place: Place, files, given, m
     warnings = [line for line in err.splitlines() if "warning" in line]
     assert len(warnings) == bool(message)
     assert message in "".join(warnings)
+
+
+@pytest.mark.parametrize(
+    ("copied", "languages", "is_warned"),
+    [(300, "", True), (270, "en de", True), (150, "en de", True), (30, "en de", False)],
+)
+def test_lines_that_are_not_translated_say_nothing_of_the_languages(
+    place: Place, copied, languages, is_warned
+):
+    place.write("a.en", "".join(f"{english}\n" for english, _ in PAIRS[:300]))
+    mixed = [english if line < copied else german for line, (english, german) in enumerate(PAIRS)]
+    place.write("mixed.de", "".join(f"{line}\n" for line in mixed[:300]))
+    result = place.mtkit("check", "a.en", "mixed.de", "--json")
+    marked = {
+        line
+        for line, row in enumerate(map(json.loads, result.out.splitlines()))
+        if "copied" in [finding["kind"] for finding in row["findings"]]
+    }
+    # Where no usual words are known, three words may be a name.
+    long = {line for line in range(copied) if len(mixed[line].split()) > 3}
+    assert long <= marked <= set(range(copied))
+    named = f"source language: {languages.replace(' ', ', target language: ')};"
+    assert (named in result.err) == bool(languages)
+    share = "all 300" if copied == 300 else f"{copied} of 300"
+    assert (f"equals the source in {share} lines" in result.err) == is_warned
+    assert "look like" not in result.err
+    assert "both sides" not in result.err
 
 
 def test_without_a_finding_there_is_one_line(place: Place):
