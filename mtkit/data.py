@@ -17,15 +17,7 @@ import numpy.typing as npt
 
 from mtkit.base.arrays import concat_ranges, pad_rows
 from mtkit.base.errors import MtkitError
-from mtkit.base.files import (
-    MANIFEST,
-    Record,
-    not_a,
-    parse_record,
-    read_record,
-    sha256_of,
-    sha256_of_json,
-)
+from mtkit.base.files import MANIFEST, Record, parse_record, read_record, sha256_of, sha256_of_json
 from mtkit.base.models import Limits, Natural
 from mtkit.base.sentences import LineFacts
 from mtkit.base.text import read_lines
@@ -257,8 +249,6 @@ class PreparedData:
         Raises:
             MtkitError: if there is none, or a file of it is missing or has another size.
         """
-        if not (path / MANIFEST).is_file():
-            raise not_a("prepared folder", path, advice="mtkit prepare makes one")
         manifest = read_record(path / MANIFEST, DataManifest, advice="prepare again")
         if manifest.format < FORMAT:
             raise MtkitError(f"{path}: prepared by another version of mtkit; prepare again")

@@ -30,7 +30,6 @@ from mtkit.base.files import (
     FileLock,
     lock,
     naming_file,
-    not_a,
     read_record,
     sha256_of,
     write_record,
@@ -175,13 +174,12 @@ class Run:
     @classmethod
     def open(cls, path: Path) -> Run:
         """The run at `path`; `MtkitError` if there is none, or a fixed setting was changed."""
-        if not cls.is_run(path):
-            if (path / CONFIG).is_file() and any((path / CHECKPOINTS).glob("step-*")):
-                raise MtkitError(
-                    f"{path / MANIFEST}: missing or not a file; restore it from a copy, or "
-                    "train again in another folder"
-                )
-            raise not_a("run folder", path, advice="mtkit train makes one")
+        has_checkpoints = any((path / CHECKPOINTS).glob("step-*"))
+        if not cls.is_run(path) and (path / CONFIG).is_file() and has_checkpoints:
+            raise MtkitError(
+                f"{path / MANIFEST}: missing or not a file; restore it from a copy, or "
+                "train again in another folder"
+            )
         manifest = read_record(path / MANIFEST, RunManifest, advice=_TRAIN_AGAIN)
         if manifest.format < FORMAT:
             raise MtkitError(f"{path}: was made by another version of mtkit; train again")

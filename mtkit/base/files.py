@@ -12,6 +12,7 @@ import datetime
 import errno
 import fcntl
 import hashlib
+import itertools
 import json
 import logging
 import os
@@ -34,6 +35,12 @@ log = logging.getLogger(__name__)
 
 # What a run folder and a prepared folder have, and what an export has.
 MANIFEST, EXPORT = "manifest.json", "export.json"
+_MAKERS = {
+    "run folder": "mtkit train makes one",
+    "prepared folder": "mtkit prepare makes one",
+}
+# Folders that are looked at to say which one was meant.
+_MAX_SEARCHED = 100
 _CHECKSUM = "checksum"
 # Characters of the name of a file in its temporary name. A name has at most 255 bytes, and a
 # character up to four.
@@ -226,6 +233,11 @@ def read_record(path: Path, kind: type[RecordT], *, advice: str) -> RecordT:
         NewerFormatError: if it was written by a newer version.
         MtkitError: if the file is missing, was changed, or does not fit the record.
     """
+    wanted = ""
+    if "kind" in kind.__annotations__:
+        (wanted,) = get_args(get_type_hints(kind)["kind"])
+        if not path.is_file():
+            raise _not_a(wanted, path.parent)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -235,10 +247,8 @@ def read_record(path: Path, kind: type[RecordT], *, advice: str) -> RecordT:
     checksum = content.pop(_CHECKSUM, None) if isinstance(content, dict) else None
     if checksum != sha256_of_json(content):
         raise MtkitError(f"{path}: changed since it was written (its checksum is wrong); {advice}")
-    if "kind" in kind.__annotations__ and "kind" in content:
-        (wanted,) = get_args(get_type_hints(kind)["kind"])
-        if content["kind"] != wanted:
-            raise MtkitError(f"{path.parent}: is a {content['kind']}, not a {wanted}")
+    if wanted and content.get("kind", wanted) != wanted:
+        raise MtkitError(f"{path.parent}: is a {content['kind']}, not a {wanted}")
     # First, because a newer version may also have other keys.
     version, newest = (
         content.get("format", 1),
@@ -258,13 +268,15 @@ def kind_of(path: Path) -> str:
     return ""
 
 
-def not_a(wanted: str, path: Path, *, advice: str) -> MtkitError:
+def _not_a(wanted: str, path: Path) -> MtkitError:
     """The error for a path that is not a folder of the `wanted` kind: it says what it is."""
+    advice = _MAKERS[wanted]
     if not path.exists():
         return MtkitError(f"{path}: there is no such {wanted}; {advice}")
-    for folder in (*sorted(path.glob("[!.]*")), *path.parents):
-        if kind_of(folder / MANIFEST) == wanted:
-            return MtkitError(f"{path}: is not a {wanted}, but {folder} is one; give that")
+    inside = itertools.islice(path.glob(f"[!.]*/{MANIFEST}"), _MAX_SEARCHED)
+    for manifest in (*sorted(inside), *(folder / MANIFEST for folder in path.parents)):
+        if kind_of(manifest) == wanted:
+            return MtkitError(f"{path}: is not a {wanted}, but {manifest.parent} is one; give that")
     what = "a folder of something else" if path.is_dir() else "a file"
     if (path / EXPORT).is_file():
         what = "an export for other software"

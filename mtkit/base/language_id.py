@@ -254,6 +254,8 @@ def probabilities(text: str) -> dict[str, float]:
 @functools.lru_cache(_MAX_KEPT)
 def labels_of(code: str) -> tuple[str, ...]:
     """What the model calls the language of a code, if it knows it; `OSError` without the model."""
+    if not is_language_tag(code):
+        return ()
     labels = _identifier().labels
     with _langcodes_lock:
         return tuple(label for label in labels if _has_distance(code, label, at_most=1))

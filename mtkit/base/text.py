@@ -29,23 +29,16 @@ log = logging.getLogger(__name__)
 # Bytes of a line; a longer one is refused while it is read, as of a compressed file of 2 GB.
 MAX_LINE_BYTES = 1 << 26
 
-_OPENERS: dict[str, Callable[..., Any]] = {
-    ".gz": gzip.open,
-    ".bz2": bz2.open,
-    ".xz": lzma.open,
-    ".zst": zstd.open,
-}
-_DECOMPRESSORS: dict[str, Callable[[], Any]] = {
-    ".bz2": bz2.BZ2Decompressor,
-    ".xz": lzma.LZMADecompressor,
-    ".zst": zstd.ZstdDecompressor,
+# By the endings of the names of compressed files: the program, and what writes and reads them.
+COMPRESSIONS: dict[str, tuple[str, Callable[..., Any], Callable[[], Any]]] = {
+    ".gz": ("gzip", gzip.open, zlib.decompressobj),
+    ".bz2": ("bzip2", bz2.open, bz2.BZ2Decompressor),
+    ".xz": ("xz", lzma.open, lzma.LZMADecompressor),
+    ".zst": ("zstd", zstd.open, zstd.ZstdDecompressor),
 }
 # Bytes that are read of a compressed file at a time.
 _CHUNK = 1 << 16
 _FOLLOWED = "something follows the end of its compressed data"
-_PROGRAMS = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
-# The endings of the names of compressed files.
-COMPRESSIONS = tuple(_OPENERS)
 # The exceptions of reading a file; the last three are from damaged compression.
 _DAMAGE = (OSError, EOFError, lzma.LZMAError, zlib.error, zstd.ZstdError)
 
@@ -106,8 +99,9 @@ def open_binary(path: Path, *, raw: IO[bytes] | None = None) -> IO[bytes]:
         raise MtkitError(f"{path}: {error.strerror}") from error
     except ValueError as error:  # the name is not possible
         raise MtkitError(f"{path}: {error}") from error
-    if begin := _DECOMPRESSORS.get(kind):
-        return io.BufferedReader(_Streams(file, begin, closes=raw is None), _CHUNK)
+    if kind in COMPRESSIONS:
+        streams = _Streams(file, COMPRESSIONS[kind][2], closes=raw is None)
+        return io.BufferedReader(streams, _CHUNK)
     return file
 
 
@@ -125,7 +119,10 @@ def compressed(path: Path, raw: IO[bytes]) -> contextlib.AbstractContextManager[
     suffix = path.suffix.lower()
     if suffix == ".gz":
         return gzip.GzipFile("", "wb", fileobj=raw, mtime=0)  # type: ignore[return-value]
-    return _OPENERS[suffix](raw, "wb") if suffix in _OPENERS else contextlib.nullcontext(raw)
+    if suffix not in COMPRESSIONS:
+        return contextlib.nullcontext(raw)
+    stream: IO[bytes] = COMPRESSIONS[suffix][1](raw, "wb")
+    return stream
 
 
 @contextlib.contextmanager
@@ -137,7 +134,7 @@ def damage_reported(name: Path | str) -> Iterator[None]:
         reason = getattr(error, "strerror", None) or _other_content(Path(name)) or str(error)
         # Python says "Not a gzipped file" of what follows the end of one, too.
         if reason.startswith(("Not a gzipped file", _FOLLOWED)):
-            program = _PROGRAMS[Path(name).suffix.lower()]
+            program, *_ = COMPRESSIONS[Path(name).suffix.lower()]
             reason = f"{_FOLLOWED}; {program} -dc prints what is before it"
         raise MtkitError(f"{name}: cannot be read: {reason}") from error
 
@@ -145,7 +142,7 @@ def damage_reported(name: Path | str) -> Iterator[None]:
 def _other_content(path: Path) -> str:
     """What a file is that is not compressed as its name says; empty if it is, or needs not be."""
     ending = path.suffix.lower()
-    if ending not in _OPENERS or not path.is_file():
+    if ending not in COMPRESSIONS or not path.is_file():
         return ""
     with path.open("rb") as file:
         kind = _other_file(file.read(_MAX_SIGN))

@@ -39,6 +39,8 @@ _MAX_SHIFTED, _BLOCK, _MIN_SHIFTED, _MIN_TIMES = 10_000, 100, 20, 5
 _MIN_RARE, _MIN_OWN = 50, 0.1
 # The share of lines that only a translation has blank, above which it is cut, or not all was done.
 _MAX_BLANK = 0.05
+# Directions whose usual words are kept.
+_MAX_DIRECTIONS = 64
 
 Pair = tuple[str, str]
 File = tuple[str, Sequence[str]]
@@ -210,25 +212,26 @@ class InputLanguage:
             f"{language_id.language_name(code)}"
         )
 
-    @functools.cached_property
-    def _usual(self) -> tuple[frozenset[str], float]:
-        """The words that are usual only in the source of the run, and their share; or no words.
-
-        Read without all else that checks know, which would take ten times as long.
-        """
-        try:
-            content = json.loads((self._run / CONFIDENCE).read_text(encoding="utf-8"))
-            all_facts = [direction["facts"] for direction in content["directions"]]
-            languages = [(facts["src_lang"], facts["tgt_lang"]) for facts in all_facts]
-            facts = all_facts[languages.index(self._languages)]
-            words = frozenset(facts["src_words"]).difference(facts["tgt_words"])
-            return words, facts["usual_share"]
-        except (OSError, ValueError, LookupError, TypeError):
-            return frozenset(), 0.0
-
     def _is_usual(self, sample: Sequence[Text]) -> bool:
         """Whether enough words are usual, or none are known."""
-        known, share = self._usual
+        known, share = _usual_words(self._run, self._languages)
         words = [word for text in sample for word in text.words]
         usual = sum(map(known.__contains__, words))
         return not known or usual >= limits.MIN_USUAL_SHARE * share * len(words)
+
+
+@functools.lru_cache(_MAX_DIRECTIONS)
+def _usual_words(run: Path, languages: Pair) -> tuple[frozenset[str], float]:
+    """The words that are usual only in the source of a run, and their share; or no words.
+
+    Read without all else that checks know, which would take ten times as long, and once for all
+    documents of a server.
+    """
+    try:
+        content = json.loads((run / CONFIDENCE).read_text(encoding="utf-8"))
+        all_facts = [direction["facts"] for direction in content["directions"]]
+        known = [(facts["src_lang"], facts["tgt_lang"]) for facts in all_facts]
+        facts = all_facts[known.index(languages)]
+        return frozenset(facts["src_words"]).difference(facts["tgt_words"]), facts["usual_share"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return frozenset(), 0.0
