@@ -22,6 +22,7 @@ from mtkit.check.rules.number_words import (
     phrase_values,
     roman,
     single_words,
+    times_in_words,
 )
 from mtkit.check.rules.scales import SPACES, is_unspaced, scales_of, units_of_words
 
@@ -43,11 +44,6 @@ _COPIED = {
 }
 # A name with a Roman number.
 _NAMED = re.compile(r"\b([^\W\d_a-z]\w+) ([IVX]{1,4})\b(?!['’])")
-# Half an hour behind the full hour, and of some languages before the next one; not of languages
-# that write an hour as several words.
-_HALF_HOURS = {"en": (r"\bhalf past (\w+)", False), "de": (r"\bhalb (\w+)", True)}
-_HALF_HOURS |= {"es": (r"(\w+) y media\b", False), "it": (r"(\w+) e mezz[ao]\b", False)}
-_HALF_HOURS |= dict.fromkeys(("nl", "sv", "da", "nb"), (r"\bhal[fv] (\w+)", True))
 # Languages whose clocks have 24 hours, unless a word of `afternoon` is there.
 _HAS_24_HOURS = re.compile(
     "de|fr|es|it|pt|ca|gl|ro|nl|sv|da|nb|nn|fi|et|lv|lt|hu|pl|cs|sk|sl|hr|bs|sr|bg|ru|uk|tr|zh|ja|vi"
@@ -424,28 +420,44 @@ def _may_be_equal(name: str, other: str) -> bool:
     return name[0] == other[0] or name.isascii() != other.isascii()
 
 
-def changed_fraction(source: str, translation: str) -> tuple[str, str] | None:
-    """The words of a fraction of each side, such as half and a third, if they are two."""
-    src = fractions_in_words(source)
-    return _changed_value(src, fractions_in_words(translation)) if src else None
-
-
-def changed_half_hour(
+def changed_fraction(
     source: str, translation: str, *, src_lang: str, tgt_lang: str
 ) -> tuple[str, str] | None:
-    """The half hours of each side, such as "half past two" and "halb zwei", if they are two."""
-    src = _half_hours(source, src_lang)
-    return _changed_value(src, _half_hours(translation, tgt_lang)) if src else None
+    """The words of a fraction of each side, such as half and a third, if they are two."""
+    if not fractions_in_words(source):
+        return None
+    sides = ((source, src_lang), (translation, tgt_lang))
+    return _changed_value(*(fractions_in_words(times_in_words(*side)[1]) for side in sides))
+
+
+def changed_time(
+    source: str, translation: str, *, src_lang: str, tgt_lang: str
+) -> tuple[str, str] | None:
+    """The times of each side, such as "half past two" and "halb zwei", if they are two."""
+    sides = ((source, src_lang), (translation, tgt_lang))
+    times = [times_in_words(*side)[0] for side in sides]
+    if not any(times):
+        return None
+    return _changed_value(*(words or _times(*x) for words, x in zip(times, sides, strict=True)))
+
+
+def _times(text: str, language: str) -> dict[float, str]:
+    """The times in digits of a text, in minutes of 12 hours."""
+    read = (
+        (n.text, str(x).split(":")) for n in numbers_of(text, lang=language) for x in n.readings
+    )
+    return {(60 * int(at[0]) + int(at[1])) % 720: name for name, at in read if len(at) == 2}
 
 
 def changed_ordinal(
     source: str, translation: str, *, src_lang: str, tgt_lang: str
 ) -> tuple[str, str] | None:
     """The ordinals in words of each side, such as "second" and "dritte", if they are two."""
-    if any(map(_FLOOR.search, (source, translation))):
-        return None
     sides = ((source, src_lang), (translation, tgt_lang))
-    return _changed_value(*(numbers_in_words(*side).ordinals for side in sides))
+    src, tgt = (numbers_in_words(*side).ordinals for side in sides)
+    if any(map(_FLOOR.search, (source, translation))) and abs(sum(src) - sum(tgt)) < 2:
+        return None
+    return _changed_value(src, tgt)
 
 
 def _changed_value(src: Mapping[Any, str], tgt: Mapping[Any, str]) -> tuple[str, str] | None:
@@ -453,17 +465,6 @@ def _changed_value(src: Mapping[Any, str], tgt: Mapping[Any, str]) -> tuple[str,
     if len(src) != 1 or len(tgt) != 1 or src.keys() == tgt.keys():
         return None
     return next(iter(src.values())), next(iter(tgt.values()))
-
-
-def _half_hours(text: str, language: str) -> dict[float, str]:
-    """The hours before the half hours of a text, of a clock with 12 hours, with their words."""
-    code = base_language(language)
-    pattern, is_before = _HALF_HOURS.get(code, ("(?!)", False))
-    return {
-        (value - is_before) % 12: match[0]
-        for match in re.finditer(pattern, text, re.IGNORECASE)
-        for value in numbers_in_words(match[1], code).values
-    }
 
 
 def copied_thousands(source: str, translation: str, *, src_lang: str, tgt_lang: str) -> list[str]:

@@ -7,7 +7,8 @@ The words are in `number_words.tsv`, in rows of a kind, the value and its words.
 
     en, de, …    words that may be this number; a `*` is any ending. Behind `0-99` stand the names
                  of all numbers, as num2words writes them, behind `=5` all forms of a name, and
-                 behind `1.` the ordinals from the first on, with a `?` if they have other meanings
+                 behind `1.` the ordinals from the first on, with a `?` if they have other meanings,
+                 and behind `:30` half past an hour `{h}`, where `n` stands for minutes `{n}`
     month        names of a month, in English, German and French
     afternoon    words of the hours after noon, of any language; `_` is a space
     morning, evening    words behind an hour, and in the second row those before one
@@ -86,7 +87,8 @@ _ENGLISH_ORDINALS = {"one": "first", "two": "second", "three": "third", "five": 
 _ENGLISH_ORDINALS |= {"eight": "eighth", "nine": "ninth", "twelve": "twelfth"}
 
 # With the vowel signs of Devanagari.
-_WORD = re.compile(r"(?:[^\W\d_]|[\u0900-\u0903\u093a-\u094f\u0955-\u0957])+")
+_LETTER = r"(?:[^\W\d_]|[\u0900-\u0903\u093a-\u094f\u0955-\u0957])"
+_WORD = re.compile(f"{_LETTER}+")
 # All of these phrases begin a word: no "Viertel" in "Stadtviertel".
 _ALSO = [
     (set(map(float, values.split(","))), re.compile(marks_of("also", row, 99), re.IGNORECASE))
@@ -215,6 +217,53 @@ def numbers_in_words(text: str, language: str) -> InWords:
         at += size
     end()
     return InWords(frozenset(values), tuple(certain), is_half, ordinals)
+
+
+def times_in_words(text: str, language: str) -> tuple[dict[int, str], str]:
+    """The times in words of a text, in minutes of 12 hours, with these; and what is left of it."""
+    code, times = base_language(language), dict[int, str]()
+
+    def value_of(word: str) -> int:
+        if word.isdecimal():
+            return int(word)
+        if code in _HAN_LANGUAGES:
+            return int(_of_han(word))
+        value = _known(code).get(word.replace("-", " "))
+        return _part(word, code) or 99 if value is None else value
+
+    text = text.lower()
+    for sign, minutes, literal, pattern in _clocks(code):
+        if literal not in text:
+            continue
+
+        def hidden(match: re.Match[str], sign: int = sign, minutes: int = minutes) -> str:
+            hour, part = value_of(match["h"]), minutes or value_of(match["n"])
+            if hour > 24 or part > 59 or (part % 5 and code not in _HAN_LANGUAGES):
+                return match[0]
+            times[(60 * hour + sign * part) % 720] = match[0]
+            return " " * len(match[0])
+
+        text = pattern.sub(hidden, text)
+    return times, text
+
+
+@functools.cache
+def _clocks(code: str) -> list[tuple[int, int, str, re.Pattern[str]]]:
+    """The phrases for times: the sign of the minutes, these, a part of the phrase, its pattern."""
+    is_han = code in _HAN_LANGUAGES
+    word = r"\d{1,2}|" + (
+        "[一二三四五六七八九十两]{1,3}" if is_han else rf"{_LETTER}{{1,14}}(?:-{_LETTER}{{1,9}})?"
+    )
+    # Not the one of twenty-one.
+    edges = ("", "") if is_han else (r"(?<![\w-])(?<! et )(?<! e )(?:", rf")(?!{_LETTER})")
+    clocks = []
+    rows = [row for row in _WORDS.get(code, ()) if row[0][0] == ":"]
+    for key, way in ((key, way.replace("_", " ")) for key, ways in rows for way in ways):
+        literal = max(re.split(r"\{.\}|.\?|\[.*?\]|\(.*?\)", way), key=len)
+        form = way.format(h=f"(?P<h>{word})", n=f"(?P<n>{word})").join(edges)
+        minutes = 0 if "n" in key else abs(int(key[1:]))
+        clocks.append((-1 if "-" in key else 1, minutes, literal, re.compile(form)))
+    return clocks
 
 
 def phrase_values(text: str, other_text: str, wanted: Collection[object]) -> set[float]:

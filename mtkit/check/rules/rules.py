@@ -23,9 +23,9 @@ from mtkit.check.rules.marks import Text
 from mtkit.check.rules.number_matching import (
     Unmatched,
     changed_fraction,
-    changed_half_hour,
     changed_ordinal,
     changed_roman,
+    changed_time,
     changed_words,
     copied_thousands,
     may_be_converted,
@@ -360,7 +360,11 @@ def _halves_and_thirds(src: Text, tgt: Text) -> Iterator[Finding]:
     languages = _languages(src, tgt)
     has_both = all(has_ordinals(side.plain, side.words, side.language) for side in (src, tgt))
     ordinals = changed_ordinal(*texts, **languages) if has_both else None
-    for changed in (changed_fraction(*texts), changed_half_hour(*texts, **languages), ordinals):
+    for changed in (
+        changed_time(*texts, **languages),
+        changed_fraction(*texts, **languages),
+        ordinals,
+    ):
         if changed:
             missing, added = changed
             yield Finding("numbers", _difference([missing], [added]), 0.7)
