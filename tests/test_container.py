@@ -34,8 +34,7 @@ def arguments(name: str) -> list[str]:
 
 def health_check() -> list[str]:
     (check,) = arguments("HEALTHCHECK")
-    command: list[str] = json.loads(check.partition("CMD ")[2])
-    return command
+    return json.loads(check.partition("CMD ")[2])
 
 
 def service() -> dict[str, Any]:

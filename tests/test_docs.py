@@ -137,8 +137,7 @@ def test_every_setting_that_the_text_names_exists(path):
     for span in spans(path):
         named = re.fullmatch(r"(model|train|decode|noise)\.(\w+)(=\S+)?", span)
         if named and not (path.parent / span).exists() and named[2] not in FILE_ENDINGS:
-            section: Any = sections[named[1]]
-            assert named[2] in section.model_fields, span
+            assert named[2] in sections[named[1]].model_fields, span
         for setting in re.findall(r"^mtkit prepare .*--set (\w+)=", span):
             assert setting in PrepareConfig.model_fields, span
 

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,21 +11,6 @@ from conftest import GREEK, number_pairs, write_pairs
 from support.hub import Hub, client_environment, synthetic_splits, wmt14_repository
 
 from mtkit.prepare import prepare_files
-
-Program = Callable[..., str]
-
-
-@pytest.fixture
-def mtkit(place) -> Program:
-    """The program in an empty folder; returns its standard output."""
-
-    def run(*arguments: str) -> str:
-        outcome = place.mtkit(*arguments)
-        assert outcome.status == 0, outcome.err
-        return outcome.out
-
-    return run
-
 
 TRAINING = """
 model:
@@ -50,11 +34,11 @@ decode:
 
 
 @pytest.mark.slow
-def test_two_scripts_with_a_vocabulary_each_are_learned_over_a_stop(mtkit, place):
+def test_two_scripts_with_a_vocabulary_each_are_learned_over_a_stop(place):
     # The same words in the same order, but no letter in common.
     def numbers(count: int, seed: int) -> list[tuple[str, str]]:
-        found = number_pairs(count, seed=seed, words=GREEK)
-        return [(src, " ".join(reversed(tgt.split()))) for src, tgt in found]
+        pairs = number_pairs(count, seed=seed, words=GREEK)
+        return [(src, " ".join(reversed(tgt.split()))) for src, tgt in pairs]
 
     counts = {"train": 4000, "valid": 20, "test": 60}
     texts = {split: numbers(count, seed) for seed, (split, count) in enumerate(counts.items())}
@@ -72,28 +56,29 @@ def test_two_scripts_with_a_vocabulary_each_are_learned_over_a_stop(mtkit, place
     )
     (place.folder / "numbers.yaml").write_text(TRAINING)
     train = ["train", "--config", "numbers.yaml", "--device", "cpu"]
-    mtkit(*train, "--set", "train.max_steps=80")
-    mtkit(*train)
+    place.done(*train, "--set", "train.max_steps=80")
+    place.done(*train)
     lines, references = zip(*texts["test"], strict=True)
     (place.folder / "input").write_text("".join(f"{line}\n" for line in lines))
     # `score` works in float32; without the option, `translate` takes bf16 where the CPU has AMX.
     translate = ["translate", "--precision", "fp32", "--input", "input"]
-    assert mtkit(*translate, "--output", "output") == ""
-    found = (place.folder / "output").read_text(encoding="utf-8").splitlines()
-    right = sum(one == two for one, two in zip(found, references, strict=True))
+    assert place.done(*translate, "--output", "output").out == ""
+    translations = (place.folder / "output").read_text(encoding="utf-8").splitlines()
+    right = sum(map(str.__eq__, translations, references))
     assert right >= 0.9 * len(references)
-    name, value, *signature = mtkit("score").split()
+    name, value, *signature = place.done("score").out.split()
     assert name == "BLEU"
     assert float(value) >= 90
     assert "tok:13a" in " ".join(signature)
 
     # The file that translate writes has the score that score found by itself.
-    assert mtkit("score", "output", "--reference", str(files["test"][1])).split()[1] == value
+    alone = place.done("score", "output", "--reference", files["test"][1]).out
+    assert alone.split()[1] == value
 
     # The model gives its own translations the scores that it found them with.
-    reported = mtkit(*translate, "--nbest", "1")
-    rows = [line.split("\t") for line in mtkit("force-decode", "input", "output").splitlines()]
-    pairs = list(zip(reported.splitlines(), rows, strict=True))
+    reported = place.done(*translate, "--nbest", "1").out.splitlines()
+    scored = place.done("force-decode", "input", "output").out.splitlines()
+    pairs = list(zip(reported, (line.split("\t") for line in scored), strict=True))
     assert len(pairs) == counts["test"]
     for best, (number, log_prob, score) in pairs:
         assert best.split("\t")[0] == number

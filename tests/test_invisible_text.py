@@ -126,8 +126,7 @@ def test_prepared_data_are_those_of_the_visible_text(place, tiny_text, tiny_data
             files.append(place.folder / f"{split_name}.{side}")
             files[-1].write_text("".join(f"{line}\n" for line in lines))
         given = replace(given, **{split_name: tuple(files)})
-    outcome = place.mtkit(*prepare_arguments(given))
-    assert outcome.status == 0
+    outcome = place.done(*prepare_arguments(given))
     data = PreparedData.open(place.folder / "data" / "tiny")
     for name in ("tokenizer.model", "train.src.bin", "train.tgt.bin", "valid.src.bin"):
         assert (data.path / name).read_bytes() == (tiny_data.path / name).read_bytes(), name

@@ -18,8 +18,7 @@ SCORES = {
 
 @pytest.fixture(params=SCORES)
 def archive(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
+    return request.param
 
 
 @pytest.fixture
@@ -50,8 +49,7 @@ def test_a_kept_run_has_the_scores_that_it_had(kept: Place, archive: str):
 
 def test_a_kept_run_is_resumed_with_its_data(kept: Place):
     before = rows(kept)
-    outcome = kept.mtkit("train", "--run", "runs/kept", "--set", "train.max_steps=2001")
-    assert outcome.status == 0, outcome.err
+    kept.done("train", "--run", "runs/kept", "--set", "train.max_steps=2001")
     (added,) = (row for row in rows(kept)[len(before) :] if "valid_loss" in row)
     # One more update changes little.
     assert added["step"] == 2001
@@ -81,16 +79,13 @@ def test_damage_of_a_kept_checkpoint_is_found(kept: Place):
 
 
 def test_a_kept_run_is_exported_and_translates_as_before(kept: Place, translations: str):
-    outcome = kept.mtkit("export", "runs/kept", "out", "--format", "safetensors")
-    assert outcome.status == 0, outcome.err
+    kept.done("export", "runs/kept", "out", "--format", "safetensors")
     source = (kept.folder / "data/kept/test.src.txt").read_bytes()
-    outcome = kept.mtkit("translate", "--run", "out", stdin=source)
-    assert outcome.out == translations
+    assert kept.mtkit("translate", "--run", "out", stdin=source).out == translations
 
 
 def test_a_kept_run_can_be_fine_tuned(kept: Place):
-    outcome = kept.mtkit(
+    kept.done(
         *("train", "--config", "fine-tune", "--data", "data/kept", "--init-from", "runs/kept"),
         *("--run", "runs/tuned", "--set", "train.max_steps=1", "--set", "train.precision=fp32"),
     )
-    assert outcome.status == 0, outcome.err

@@ -202,8 +202,7 @@ def calls(tree: ast.Module) -> set[str]:
 def test_the_rooms_are_the_folders():
     assert {room_of(name) for name in MODULES} == ROOMS.keys() | {""}
     inner = {f"{room}/{folder}" for room, folders in INSIDE.items() for folder in folders}
-    folders = {file.parent.relative_to(PACKAGE).as_posix() for file in FILES}
-    assert folders == {".", *ROOMS, *inner}
+    assert {file.parent.relative_to(PACKAGE).as_posix() for file in FILES} == {".", *ROOMS, *inner}
 
 
 def test_a_room_with_folders_inside_keeps_each_of_them_small():
@@ -254,8 +253,7 @@ def test_a_module_imports_the_modules_of_its_room_and_not_the_room():
 def test_imports_go_in_no_circle():
     for room in ("", *ROOMS):
         inside = {name for name in MODULES if room_of(name) == room and name not in DOORS | {room}}
-        graph = {name: own_modules(name) & inside for name in inside}
-        graphlib.TopologicalSorter(graph).prepare()
+        graphlib.TopologicalSorter({name: own_modules(name) & inside for name in inside}).prepare()
 
 
 PREPARE = """

@@ -368,8 +368,7 @@ def test_one_matrix_is_source_embedding_target_embedding_and_output_layer() -> N
     with torch.no_grad():
         model.embedding.weight[3] += 1.0
     # The source token changes the states and so every logit; the output row changes its own.
-    after = model(src, tgt_in)
-    assert not torch.allclose(before[..., 5], after[..., 5])
+    assert not torch.allclose(before[..., 5], model(src, tgt_in)[..., 5])
     with torch.no_grad():
         model.embedding.weight[3] -= 1.0
         model.embedding.weight[4] += 1.0

@@ -138,8 +138,7 @@ def test_a_long_line_is_aligned_up_to_the_limit_with_its_number_in_the_warning(
 ):
     trained.write("src.txt", "one two\n" * 3 + "three " * 2000 + "\n")
     trained.write("tgt.txt", "eins\n" * 4)
-    outcome = trained.mtkit("align", "src.txt", "tgt.txt", "--reverse", str(reversed_run.path))
-    assert outcome.status == 0
+    outcome = trained.done("align", "src.txt", "tgt.txt", "--reverse", str(reversed_run.path))
     warnings = [line for line in outcome.err.splitlines() if "warning" in line]
     assert warnings
     assert all("line 4: only " in line and "of the source" in line for line in warnings)
@@ -178,8 +177,7 @@ def test_translate_prints_alignments_with_its_translations(place, ending_run):
     assert [row.split("\t")[1] for row in rows] == links
     best = printed("translate", "--alignments", "--nbest", "2", stdin=text)
     assert best[0].split("\t")[2:] == rows[0].split("\t")
-    objects = printed("translate", "--alignments", "--json", stdin=text)
-    (first, *_) = map(json.loads, objects)
+    (first, *_) = map(json.loads, printed("translate", "--alignments", "--json", stdin=text))
     found = first["translations"][0]["alignment"]
     assert " ".join(f"{i}-{j}" for i, j, _ in found["links"]) == links[0]
 
@@ -223,8 +221,7 @@ FROM_1 = "no link has an index 0, so words are probably counted from 1; if so, "
 def test_a_text_that_probably_counts_words_from_1_is_named_in_one_line(place, links, gold, message):
     place.write("links.txt", links)
     place.write("gold.txt", gold)
-    outcome = place.mtkit("score-alignments", "links.txt", "--reference", "gold.txt")
-    assert outcome.status == 0
+    outcome = place.done("score-alignments", "links.txt", "--reference", "gold.txt")
     assert outcome.err == (f"mtkit: warning: {message}\n" if message else "")
 
 

@@ -29,8 +29,7 @@ def texts(place: Place) -> Place:
 
 
 def test_the_kinds_of_findings_are_counted(texts: Place):
-    outcome = texts.mtkit("check", "test.en", "output.de")
-    assert outcome.status == 0
+    outcome = texts.done("check", "test.en", "output.de")
     rows = [line.split() for line in outcome.out.splitlines()]
     assert rows[0] == ["FINDING", "LINES", "SHARE", "MEANING"]
     assert [row[:3] for row in rows[1:5]] == [
@@ -46,8 +45,7 @@ def test_the_kinds_of_findings_are_counted(texts: Place):
 
 
 def test_each_pair_has_a_line_of_json(texts: Place):
-    outcome = texts.mtkit("check", "test.en", "output.de", *LANGUAGES, "--json")
-    assert outcome.status == 0
+    outcome = texts.done("check", "test.en", "output.de", *LANGUAGES, "--json")
     objects = [json.loads(line) for line in outcome.out.splitlines()]
     assert [one["line"] for one in objects] == list(range(1, 601))
     found = {one["line"]: [f["kind"] for f in one["findings"]] for one in objects}
@@ -64,9 +62,7 @@ def test_each_pair_has_a_line_of_json(texts: Place):
 def test_the_table_is_the_same_with_any_number_of_workers(texts, workers, monkeypatch):
     monkeypatch.setattr("mtkit.cli.check.BLOCK", 50)
     arguments = ["check", "test.en", "output.de", *LANGUAGES, "--findings", "found.tsv"]
-    outcome = texts.mtkit(*arguments, "--workers", workers)
-    assert outcome.status == 0
-    assert outcome.err == "mtkit: wrote found.tsv\n"
+    assert texts.done(*arguments, "--workers", workers).err == "mtkit: wrote found.tsv\n"
     rows = [line.split("\t") for line in (texts.folder / "found.tsv").read_text().splitlines()]
     assert rows[0] == ["line", "kind", "severity", "reason", "source", "translation"]
     assert [(int(row[0]), row[1]) for row in rows[1:]] == [
@@ -94,8 +90,7 @@ def test_the_files_may_be_compressed_or_standard_input_and_so_may_the_output(tex
 def test_three_lines_can_be_checked(place: Place):
     place.write("a.en", "One {x}.\nTwo.\nThree.\n")
     place.write("a.de", "Eins.\nZwei.\nDrei.\n")
-    outcome = place.mtkit("check", "a.en", "a.de")
-    assert outcome.status == 0
+    outcome = place.done("check", "a.en", "a.de")
     assert "source language: not identified" in outcome.err
     assert outcome.out.splitlines()[1].split()[:3] == ["placeholders", "1", "33.33%"]
 

@@ -91,8 +91,7 @@ def test_outside_scores_are_in_the_page(files):
 
 def test_several_references_are_compared_with(files):
     files.write("other.de", "ein Mann sitzt\nzwei Hunde rennen\nam 18. Mai 2020\n")
-    outcome = files.mtkit("-q", "compare", "second.de", *FILES, "--reference", "other.de", *OUTPUT)
-    assert outcome.status == 0, outcome.err
+    files.done("-q", "compare", "second.de", *FILES, "--reference", "other.de", *OUTPUT)
     page, data = page_of(files)
     assert data["systems"][0]["scores"] == [[100, 100, 100]]
     assert "test.de and other.de" in page.texts("dd")
@@ -108,8 +107,7 @@ def test_several_references_are_compared_with(files):
 )
 def test_a_blank_file_is_said_and_compared(files, systems, options):
     files.write("blank.de", "\n\n\n")
-    outcome = files.mtkit("compare", *systems, *options, *QUICK, *OUTPUT)
-    assert outcome.status == 0
+    outcome = files.done("compare", *systems, *options, *QUICK, *OUTPUT)
     assert "mtkit: warning: blank.de: all lines are blank\n" in outcome.err
     page_of(files)
 
@@ -137,8 +135,7 @@ def test_runs_and_a_file_are_compared_on_the_test_set(
     prepared.write("given.de", "".join(f"{line}\n" for line in references))
     runs = [f"runs/{run.path.name}" for run in (untrained, also_untrained)]
     data = ["--data", "data/tiny"]
-    outcome = prepared.mtkit("compare", *runs, "given.de", *data, *QUICK, *OUTPUT)
-    assert outcome.status == 0, outcome.err
+    outcome = prepared.done("compare", *runs, "given.de", *data, *QUICK, *OUTPUT)
     assert outcome.err.count("mtkit: engine: ") == len(runs)
     page, packed = page_of(prepared)
     assert (packed["sources"], packed["references"]) == (sources, references)

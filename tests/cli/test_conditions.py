@@ -126,8 +126,7 @@ def test_files_and_folders_may_have_any_name(name, trained, tiny_text):
         ["export", run, f"{text}.export", "--format", "safetensors", "--check", text],
         [*prepare_arguments(tiny_text, test=(text, text)), "--out", f"{text}.data"],
     ):
-        outcome = trained.mtkit(*command)
-        assert outcome.status == 0, outcome.err
+        trained.done(*command)
     for ending in ("out", "links", "html"):
         assert Path(f"{text}.{ending}").stat().st_size
 

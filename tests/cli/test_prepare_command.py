@@ -21,9 +21,7 @@ def test_prepare_writes_the_folder_and_prints_no_data(place, tiny_text):
 
 def test_prepare_ends_with_the_command_that_trains_on_its_data(trained, tiny_text, monkeypatch):
     def last_line(*options: str) -> str:
-        outcome = trained.mtkit(*prepare_arguments(tiny_text), *options)
-        assert outcome.status == 0
-        return outcome.err.splitlines()[-1]
+        return trained.done(*prepare_arguments(tiny_text), *options).err.splitlines()[-1]
 
     expected = "mtkit train --config small --data 'data/a b'"
     assert last_line("--out", "data/a b") == expected
@@ -36,12 +34,10 @@ def test_prepare_ends_with_the_command_that_trains_on_its_data(trained, tiny_tex
 
 
 def test_a_page_about_the_data_is_written_also_where_nothing_else_is(place, tiny_text):
-    outcome = place.mtkit(*prepare_arguments(tiny_text), "--dry-run", "--report", "page.html")
-    assert outcome.status == 0
+    outcome = place.done(*prepare_arguments(tiny_text), "--dry-run", "--report", "page.html")
     assert [path.name for path in place.files()] == ["page.html"]
     assert "dry run: no data was written; report: page.html" in outcome.err
-    outcome = place.mtkit(*prepare_arguments(tiny_text), "--report", "other.html")
-    assert outcome.status == 0
+    outcome = place.done(*prepare_arguments(tiny_text), "--report", "other.html")
     assert outcome.out == ""
     assert "; report: other.html; to train on it:\nmtkit train --config " in outcome.err
     pages = [(place.folder / name).read_bytes() for name in ("page.html", "other.html")]
@@ -180,8 +176,7 @@ def test_the_kept_pairs_are_checked_as_the_command_check_does(place, tiny_text):
         place.write(f"train.{language}", "".join(f"{line}\n" for line in side))
     arguments = prepare_arguments(tiny_text, train=(Path("train.en"), Path("train.de")))
     arguments += ["--set", "min_letters=0"]
-    outcome = place.mtkit(*arguments, "--check", "found.tsv", "--workers", "1")
-    assert outcome.status == 0
+    outcome = place.done(*arguments, "--check", "found.tsv", "--workers", "1")
     assert "; findings: found.tsv; to train on it:\n" in outcome.err
     rows = [line.split("\t") for line in (place.folder / "found.tsv").read_text().splitlines()]
     assert rows[0] == ["file", "line", "kind", "severity", "reason", "source", "translation"]
@@ -203,6 +198,5 @@ def test_the_kept_pairs_are_checked_as_the_command_check_does(place, tiny_text):
     assert place.mtkit(*arguments, "--force").status == 0
     assert (place.folder / "data" / "tiny" / "train.tgt.bin").read_bytes() == checked
     table = (place.folder / "found.tsv").read_bytes()
-    outcome = place.mtkit(*arguments, "--dry-run", "--check", "again.tsv", "--workers", "2")
-    assert outcome.status == 0
+    outcome = place.done(*arguments, "--dry-run", "--check", "again.tsv", "--workers", "2")
     assert (place.folder / "again.tsv").read_bytes() == table

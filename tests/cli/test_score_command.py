@@ -21,9 +21,8 @@ from mtkit.translate import Translator
 
 def test_score_prints_metric_value_and_signature_on_one_line(place: Place):
     place.write("hyp.txt", "the cat sat on the mat\nit is raining today\n")
-    outcome = place.mtkit("score", "hyp.txt", "--reference", "hyp.txt")
+    outcome = place.done("score", "hyp.txt", "--reference", "hyp.txt")
     # A text scores 100 against itself.
-    assert outcome.status == 0
     assert re.fullmatch(r"BLEU 100\.00 \S*tok:13a\S* 95 %: 100\.00 ± 0\.00\n", outcome.out)
     assert outcome.err == ""
     plain = place.mtkit("score", "hyp.txt", "--reference", "hyp.txt", "--no-interval")
@@ -357,8 +356,7 @@ def test_score_of_the_newest_run_is_that_of_its_translations(trained: Place):
     src, tgt = PreparedData.open(trained.folder / "data" / "tiny").text("test")
     trained.write("ref.txt", "".join(f"{line}\n" for line in tgt))
     # The fixture's run remembers another place of the same data.
-    at_once = trained.mtkit("score", "--data", "data/tiny", "--metric", "chrf")
-    assert at_once.status == 0
+    at_once = trained.done("score", "--data", "data/tiny", "--metric", "chrf")
     assert at_once.out.startswith("chrF2 ")
     assert at_once.out.count("\n") == 1
     translated = trained.mtkit("translate", stdin="".join(f"{line}\n" for line in src).encode())
@@ -471,8 +469,7 @@ def test_scores_from_outside_stand_beside_each_sentence(rated: Place):
 
 
 def test_only_the_scores_from_outside_need_no_reference(rated: Place):
-    outcome = rated.mtkit("score", "a.txt", "b.txt", *COMETS, "--paired")
-    heading, *rows = outcome.out.splitlines()
+    heading, *rows = rated.mtkit("score", "a.txt", "b.txt", *COMETS, "--paired").out.splitlines()
     assert heading.split()[:2] == ["SYSTEM", "COMET"]
     assert [row.split()[1] for row in rows[:2]] == ["0.8000", "0.6500"]
     error = rated.refused("score", "a.txt", *COMETS[:2], "--metric", "bleu")

@@ -29,8 +29,7 @@ def cells(out: str, name: str) -> list[str]:
 
 
 def test_files_of_trees_are_scored_for_all_short_and_s_sentences(files: Place):
-    outcome = files.mtkit(*FILES)
-    assert outcome.status == 0
+    outcome = files.done(*FILES)
     # Three of four brackets on both sides, and one of two sentences is exact.
     assert cells(outcome.out, "all") == ["2", "75.00", "75.00", "75.00", "50.00", "0"]
     assert cells(outcome.out, "40 words or less") == ["2", "75.00", "75.00", "75.00", "50.00"]
@@ -99,8 +98,7 @@ def test_a_line_that_is_not_the_tree_of_its_sentence_counts_as_a_flat_tree_and_i
     files, line, reason
 ):
     files.write("found.trees", f"{FOUND.splitlines()[0]}\n{line}\n")
-    outcome = files.mtkit(*FILES, "--json")
-    assert outcome.status == 0
+    outcome = files.done(*FILES, "--json")
     (warning,) = outcome.err.splitlines()
     assert warning.startswith(f"mtkit: warning: found.trees, line 2: {reason}")
     assert warning.endswith(
@@ -136,9 +134,7 @@ def test_options_that_do_not_go_with_trees_are_refused(files, options, message):
 
 def test_a_parser_is_scored_on_its_test_or_validation_trees(place, parser, untrained, tiny_data):
     score = ("score-trees", "--run", parser.path)
-    outcome = place.mtkit(*score)
-    assert outcome.status == 0
-    assert cells(outcome.out, "all")[0] == "20"
+    assert cells(place.done(*score).out, "all")[0] == "20"
     (system,) = json.loads(place.mtkit(*score, "--split", "valid", "--json").out)["systems"]
     assert system["repaired"] > 0
     (system,) = json.loads(place.mtkit(*score, "--well-formed", "--json").out)["systems"]

@@ -22,8 +22,7 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("ends")
 def test_it_says_address_directions_and_engine(trained):
-    outcome = trained.mtkit("serve", "--port", "0", "--device", "cpu")
-    assert outcome.status == 0, outcome.err
+    outcome = trained.done("serve", "--port", "0", "--device", "cpu")
     (line,) = (line for line in outcome.err.splitlines() if "serving" in line)
     assert line.startswith("mtkit: serving en to de at http://127.0.0.1:")
     assert " native, " in line or " PyTorch, " in line
@@ -67,8 +66,7 @@ def test_several_runs_must_have_different_directions(place, untrained, also_untr
     reseal(back / "manifest.json", lambda manifest: manifest["data"].update(swapped))
     claim_checkpoints(back)
     runs[-1] = str(back)
-    outcome = place.mtkit("serve", *runs, "--port", "0", "--device", "cpu")
-    assert outcome.status == 0
+    outcome = place.done("serve", *runs, "--port", "0", "--device", "cpu")
     assert "serving en to de, de to zh-Hans at" in outcome.err
 
 

@@ -40,8 +40,7 @@ def joined(place: Place, command: list[str], count: int) -> tuple[str, list[str]
     ids=" ".join,
 )
 def test_the_joined_parts_are_the_whole(options, count, place, source):
-    whole = place.mtkit(*source, *options)
-    assert whole.status == 0
+    whole = place.done(*source, *options)
     assert whole.out.count("\n") == len(LINES)
     assert joined(place, [*source, *options], count)[0] == whole.out
 

@@ -32,8 +32,7 @@ def test_a_dry_run_prints_a_configuration_that_loads_and_writes_nothing(
     prepared, tiny_yaml, tmp_path
 ):
     before = prepared.files()
-    outcome = prepared.mtkit("train", "--config", tiny_yaml, "--dry-run", "--device", "cpu")
-    assert outcome.status == 0
+    outcome = prepared.done("train", "--config", tiny_yaml, "--dry-run", "--device", "cpu")
     assert prepared.files() == before
     shown = tmp_path / "shown.yaml"
     shown.write_text(outcome.out, encoding="utf-8")
@@ -73,8 +72,7 @@ def test_a_dry_run_counts_on_the_workers_that_would_train(prepared, tiny_yaml, m
     alone = prepared.mtkit(*arguments).out.partition("\ndata:")[0]
     assert "workers" not in alone
     several = ["--workers", "3", "--set", "train.fsdp=true"]
-    outcome = prepared.mtkit(*arguments, *several)
-    assert outcome.status == 0, outcome.err
+    outcome = prepared.done(*arguments, *several)
     (device,) = re.findall("# device: .*", outcome.out)
     assert device.startswith("# device: CPU, 1 thread, 3 workers, fp32, matrices by ")
     assert "target tokens/s over" in outcome.out
@@ -188,8 +186,7 @@ def test_a_run_continues_by_its_folder_alone(trained):
     run = Run.open(trained.folder / "runs" / "tiny")
     assert run.checkpoints()[-1].step == 6
     assert run.config.train.max_steps == 6
-    outcome = trained.mtkit("train", "--run", "runs/tiny", "--finish-in", "2", "--device", "cpu")
-    assert outcome.status == 0
+    outcome = trained.done("train", "--run", "runs/tiny", "--finish-in", "2", "--device", "cpu")
     assert "the run ends at step 8 (--finish-in)" in outcome.err
     assert run.checkpoints()[-1].step == 8
 

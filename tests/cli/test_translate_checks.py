@@ -222,8 +222,7 @@ def test_another_checkpoint_than_that_of_the_confidence_is_one_warning(
     run = ["mine"] if command[0] == "compare" else ["--run", "mine"]
     assert place.mtkit("-q", *command, *run).err == ""
     reseal(changed / CONFIDENCE, lambda content: content.update(checkpoint="step 2"))
-    outcome = place.mtkit("-q", *command, *run)
-    assert outcome.status == 0
+    outcome = place.done("-q", *command, *run)
     assert outcome.err == (
         "mtkit: warning: mine: the confidence was fitted to step 2, and step 1 is used; to fit it"
         " again: mtkit check --fit --run mine\n"
@@ -316,8 +315,7 @@ def test_given_pairs_are_checked_with_a_run(place: Place, fitted: Run):
 def test_a_run_is_fitted_to_pairs(place: Place, untrained: Run):
     copied_run(untrained, place.folder / "mine")
     write_pairs(place, number_pairs(600, 5))
-    outcome = place.mtkit("check", "a.txt", "b.txt", "--run", "mine", "--fit")
-    assert outcome.status == 0
+    outcome = place.done("check", "a.txt", "b.txt", "--run", "mine", "--fit")
     assert outcome.out == ""
     assert "wrote mine/confidence.json, lexicon.tsv and examples.tsv" in outcome.err
     assert "points on average; rank correlation with chrF " in outcome.err

@@ -72,8 +72,7 @@ def kept_of(name: str, data: bytes) -> list[str]:
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_document_comes_back_with_its_texts_translated(documents, name):
-    outcome = documents.mtkit("translate", name, "--output", f"out.{name[3:]}")
-    assert outcome.status == 0
+    outcome = documents.done("translate", name, "--output", f"out.{name[3:]}")
     assert outcome.out == ""
     data = FILES[name].encode()
     written = (documents.folder / f"out.{name[3:]}").read_bytes()
@@ -118,8 +117,7 @@ def test_a_segment_that_is_cut_is_named_by_its_place(documents):
 
 def test_xliff_in_other_languages_is_said(documents):
     documents.write("in.xlf", xliff(unit("one")).decode().replace('"en"', '"fr"'))
-    outcome = documents.mtkit("translate", "in.xlf", "--output", "out.xlf")
-    assert outcome.status == 0
+    outcome = documents.done("translate", "in.xlf", "--output", "out.xlf")
     (line,) = re.findall(r"mtkit: warning: in.xlf: (its languages are .*)", outcome.err)
     assert line.startswith("its languages are fr, not ")
 
@@ -248,8 +246,7 @@ def test_a_segment_whose_codes_do_not_come_back_keeps_its_source(documents, monk
 
 
 def test_doubts_are_marked_in_a_po_file(place, checked):
-    marked = place.mtkit(*checked, "in.po", "--check", "--below", "100")
-    assert marked.status == 0
+    marked = place.done(*checked, "in.po", "--check", "--below", "100")
     assert re.findall(r"^# mtkit: .*confidence [\d.]+$", marked.out, re.MULTILINE)
     assert marked.out.count("#, fuzzy\n") == 2
     assert "of 3 segments are marked" in marked.err

@@ -25,9 +25,7 @@ def run(untrained) -> list[str]:
 
 
 def given(desk: Place, run: list[str], *options: str, terms: str = "terms.tsv") -> Outcome:
-    outcome = desk.mtkit("-q", *run, "--input", "in.txt", "--glossary", terms, *options)
-    assert outcome.status == 0, outcome.err
-    return outcome
+    return desk.done("-q", *run, "--input", "in.txt", "--glossary", terms, *options)
 
 
 @pytest.mark.usefixtures("searched_terms")

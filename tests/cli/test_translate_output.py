@@ -11,8 +11,7 @@ from support.command_line import Place, full_disk
 
 def test_translate_prints_one_line_for_each_line_and_nothing_else(trained: Place):
     text = "\ufeffone two\n\n   \nthree\u2028four\nfive\x0bsix\r\nlast without an end"
-    outcome = trained.mtkit("translate", stdin=text.encode())
-    assert outcome.status == 0
+    outcome = trained.done("translate", stdin=text.encode())
     lines = outcome.out.split("\n")
     assert len(lines) == 7
     assert (lines[1], lines[2], lines[6]) == ("", "", "")
@@ -28,8 +27,7 @@ def test_what_was_written_is_said_and_whether_it_replaced_a_file(trained: Place)
 
 
 def test_a_run_by_default_that_is_not_finished_is_called_so(trained: Place):
-    outcome = trained.mtkit("translate", "--device", "cpu", stdin=b"one\n")
-    assert "still training" not in outcome.err
+    assert "still training" not in trained.mtkit("translate", "--device", "cpu", stdin=b"one\n").err
     config = trained.folder / "runs" / "tiny" / "config.yaml"
     text = config.read_text(encoding="utf-8")
     config.write_text(text.replace("max_steps: 4", "max_steps: 1500"), encoding="utf-8")

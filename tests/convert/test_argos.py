@@ -190,9 +190,8 @@ def test_what_is_no_package_is_refused_before_any_work(tiny_run: Run, tmp_path: 
     out = tmp_path / "out.argosmodel"
     with zipfile.ZipFile(out, "w") as archive:
         archive.writestr("folder/export.json", "")
-    content = out.read_bytes()
     # Its table of contents, whose place the end of the file still gives.
-    out.write_bytes(content.replace(b"PK\1\2", b"PK\0\0"))
+    out.write_bytes(out.read_bytes().replace(b"PK\1\2", b"PK\0\0"))
     assert zipfile.is_zipfile(out)
     with pytest.raises(MtkitError, match="--force does not replace it, because it is not an"):
         export(tiny_run, out, format="argos", force=True)

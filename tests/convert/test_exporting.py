@@ -74,8 +74,7 @@ def test_the_printed_lines_of_python_translate_as_the_run_does(format, ending_ru
     out, printed = exported(format)
     assert "checked: 20 of 20 lines of the validation text of" in printed
     assert "BLEU" not in printed
-    difference = float(re.findall(r"differ by at most (\S+)", printed)[0])
-    assert difference < 1e-3
+    assert float(re.findall(r"differ by at most (\S+)", printed)[0]) < 1e-3
     facts = json.loads((out / "export.json").read_text())
     assert (facts["steps"], facts["check"]["identical"]) == ([1], 20)
 
@@ -375,8 +374,7 @@ def test_what_a_format_cannot_express_is_refused_by_the_name_of_the_setting(sett
 
 def test_a_run_without_its_data_is_checked_with_samples_or_given_text(tiny_run, begun, tmp_path):
     data = tiny_run.manifest.data.model_copy(update={"path": str(tmp_path / "gone")})
-    manifest = tiny_run.manifest.model_copy(update={"data": data})
-    run = Run(tiny_run.path, tiny_run.config, manifest)
+    run = Run(tiny_run.path, tiny_run.config, tiny_run.manifest.model_copy(update={"data": data}))
     out = tmp_path / "out"
     export(run, out, format="safetensors")
     samples = len(run.samples()[-1]["samples"])

@@ -193,8 +193,7 @@ def test_ids_of_languages_may_be_given_one_by_one(tmp_path, sources):
     """As transformers 4 has written them, here with a language after the mask."""
     source = tmp_path / "nllb"
     shutil.copytree(sources["nllb"], source)
-    tokenizer = json.loads((source / "tokenizer.json").read_text("utf-8"))
-    vocabulary = tokenizer["model"]["vocab"]
+    vocabulary = json.loads((source / "tokenizer.json").read_text("utf-8"))["model"]["vocab"]
     # The new language has the id of a row without a subword.
     new = max(vocabulary.values()) + 1
     ids = {code: vocabulary[code] for code in (*CODES, "<mask>")} | {"xyz_Latn": new}
@@ -457,11 +456,9 @@ def test_printed_commands_have_english_as_one_side(kind, imported, tmp_path):
 
 
 def test_the_command_prints_the_licence_and_the_languages(place, sources):
-    outcome = place.mtkit("import", str(sources["nllb"]), "runs/nllb")
-    assert outcome.status == 0
+    outcome = place.done("import", str(sources["nllb"]), "runs/nllb")
     assert "licence of the model: cc-by-nc-4.0" in outcome.err
     assert f"languages (--src-lang, --tgt-lang): {', '.join(CODES)}" in outcome.err
     both = ("--src-lang", "eng_Latn", "--tgt-lang", "deu_Latn")
-    outcome = place.mtkit("translate", *both, "--run", "runs/nllb", stdin=b"one two\n\n7\n")
-    assert outcome.status == 0
+    outcome = place.done("translate", *both, "--run", "runs/nllb", stdin=b"one two\n\n7\n")
     assert outcome.out.count("\n") == 3

@@ -227,8 +227,7 @@ def test_an_import_translates_in_each_precision(precision, imported):
 def test_padding_and_the_start_are_never_produced(imported):
     for name, found in imported.items():
         language = next(iter(SHAPES[name].tags), None)
-        translator = Translator.load(found.run, device="cpu", prepared=False, tgt_lang=language)
-        model = translator.model
+        model = Translator.load(found.run, device="cpu", prepared=False, tgt_lang=language).model
         src = torch.tensor([[5, 6, EOS_ID]])
         log_probs = model(src, torch.tensor([[BOS_ID]])).log_softmax(-1)[0, 0]
         assert log_probs[[PAD_ID, BOS_ID]].max() < -1e8, name
@@ -357,16 +356,14 @@ def test_an_import_says_its_languages_or_how_to_give_them(words, given, note, so
 
 
 def test_the_command_imports_and_says_what_to_know(place, sources):
-    done = place.mtkit("import", sources["shared"], "runs/mine")
-    assert done.status == 0, done.err
+    done = place.done("import", sources["shared"], "runs/mine")
     assert done.out == ""
     assert "checked: 20 of 20 lines of random subwords identical" in done.err
     assert "mtkit: converted; now comparing it with transformers" in done.err
     assert "mtkit: languages: en to de" in done.err
     assert "mtkit: licence of the model: cc-by-4.0" in done.err
     assert "mtkit translate --run runs/mine" in done.err
-    translated = place.mtkit("translate", "--max-length", "5", stdin=b"one two\n\nthree\n")
-    assert translated.status == 0, translated.err
+    translated = place.done("translate", "--max-length", "5", stdin=b"one two\n\nthree\n")
     assert len(translated.out.split("\n")) == 4
     message = "runs/mine: was imported, so it has no test set; give --data, or HYP"
     assert message in place.refused("score")

@@ -105,8 +105,7 @@ def test_a_card_says_the_licence_of_the_data_and_of_the_model_that_was_tuned(tin
     data = tiny_run.manifest.data.model_dump() | {"licence": "research use; see example.org"}
     started = {"run": "/home/someone/opus", "weights": "step 0", "sha256": "0"}
     started |= {"data": "Helsinki-NLP/opus-mt-en-de", "licence": "cc-by-4.0"}
-    run = copied(tiny_run, tmp_path / "r", data=data, started_from=started)
-    card = card_of(run, tmp_path)
+    card = card_of(copied(tiny_run, tmp_path / "r", data=data, started_from=started), tmp_path)
     assert "**Licence of the data:** research use; see example.org" in card
     assert "**Fine-tuned from:** step 0 of opus, trained on Helsinki-NLP/opus-mt-en-de" in card
     assert "**Licence of that model:** cc-by-4.0" in card
@@ -117,8 +116,7 @@ def test_a_card_says_the_licence_of_the_data_and_of_the_model_that_was_tuned(tin
 def test_the_licence_and_citation_of_an_imported_model_are_read_again(tiny_run, text, tmp_path):
     record = {"source": "Helsinki-NLP/opus-mt-en-de", "commit": "abc", "licence": "cc-by-4.0"}
     record |= {"citations": [BIBTEX], "subwords": None}
-    run = copied(tiny_run, tmp_path / "r", imported=record)
-    card = card_of(run, tmp_path, check=text)
+    card = card_of(copied(tiny_run, tmp_path / "r", imported=record), tmp_path, check=text)
     assert front_matter(card)["license"] == "cc-by-4.0"
     assert front_matter(card)["base_model"] == "Helsinki-NLP/opus-mt-en-de"
     read = read_card(tmp_path / "out")
@@ -138,9 +136,7 @@ def test_the_command_in_the_card_of_a_run_folder_runs_in_it(tiny_run, place, car
     assert code_of(card) == "mtkit translate --run . < input.txt\n"
     export(tiny_run, place.folder / "out", format="safetensors")
     place.folder /= "out"
-    done = place.mtkit("translate", "--run", ".", stdin=b"one two\n")
-    assert done.status == 0
-    assert done.out.count("\n") == 1
+    assert place.done("translate", "--run", ".", stdin=b"one two\n").out.count("\n") == 1
 
 
 @pytest.mark.parametrize("format", [needs("argos")])

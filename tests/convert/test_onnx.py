@@ -261,8 +261,7 @@ def test_symbols_are_one_subword_there_and_decode_to_themselves(tiny_data):
 
 def test_a_tag_before_a_text_is_one_subword_there(tiny_data):
     words = [(word, 1) for line in tiny_data.text("valid")[0] for word in line.split()]
-    counts = dict(words).items()
-    tokenizer = Tokenizer.learn_from_counts(counts, 300, languages=["de", "fr"])
+    tokenizer = Tokenizer.learn_from_counts(dict(words).items(), 300, languages=["de", "fr"])
     theirs = as_theirs(tokenizer)
     tag = tokenizer.language_tags["fr"]
     assert theirs.encode(">>fr<< one two").ids == [tag, *tokenizer.encode("one two"), EOS_ID]

@@ -69,8 +69,7 @@ def test_transformers_js_translates_as_the_run_does(settings, tiny_run, tmp_path
 
 
 def test_transformers_js_knows_which_file_to_load_of_an_export_in_int8(tiny_run, tmp_path):
-    run = varied(tiny_run, tmp_path / "run")
-    found, _ = in_node(run, tmp_path, LINES, quantization="int8")
+    found, _ = in_node(varied(tiny_run, tmp_path / "run"), tmp_path, LINES, quantization="int8")
     assert all(found["translated"])
 
 

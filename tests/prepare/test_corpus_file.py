@@ -42,8 +42,7 @@ def described(place: Place, text: str) -> Path:
 
 
 def test_a_corpus_file_describes_data_beside_it(corpus):
-    outcome = corpus.mtkit("prepare", described(corpus, EVERYTHING))
-    assert outcome.status == 0, outcome.err
+    outcome = corpus.done("prepare", described(corpus, EVERYTHING))
     data = PreparedData.open(corpus.folder / "data" / "corpus")
     first, second = data.manifest.sources["train"]
     assert (first["pairs"], first["weight"], "tag" in first) == (200, 1, False)
@@ -81,8 +80,7 @@ def test_links_of_words_go_with_their_pairs_into_the_folder(corpus):
     corpus.write("texts/train.links", "0-0\n" * 200)
     train = "{source: [train.en, train.de], alignments: train.links}"
     text = f"{{src_lang: en, tgt_lang: de, train: [{train}], valid: [valid.en, valid.de]}}"
-    outcome = corpus.mtkit("prepare", described(corpus, text), "--vocab-size", "300")
-    assert outcome.status == 0, outcome.err
+    corpus.done("prepare", described(corpus, text), "--vocab-size", "300")
     links = PreparedData.open(corpus.folder / "data" / "corpus").pairs("train").links
     assert links is not None
     assert {tuple(links[i]) for i in range(len(links))} == {(0, 0)}

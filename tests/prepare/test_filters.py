@@ -291,8 +291,7 @@ def misaligned(
 def found_segments(
     folder: Path, src: IntArray, tgt: IntArray
 ) -> tuple[list[Misalignment], npt.NDArray[np.bool_]]:
-    records = records_of(folder, src_chars=src, tgt_chars=tgt)
-    segments = find_misaligned(records, 0, len(src))
+    segments = find_misaligned(records_of(folder, src_chars=src, tgt_chars=tgt), 0, len(src))
     covered = np.zeros(len(src), bool)
     for segment in segments:
         covered[segment.start : segment.end] = True
@@ -366,9 +365,8 @@ def test_a_segment_is_found_in_its_source_and_in_no_other(tmp_path):
 def test_nothing_is_found_where_nothing_is_misaligned(seed, tmp_path):
     src, tgt = lengths(20_000, seed=seed)
     assert found_segments(tmp_path, src, tgt)[0] == []
-    rng = np.random.default_rng(seed)
     # Pairs in random order, and targets in random order, too.
-    order = rng.permutation(len(src))
+    order = np.random.default_rng(seed).permutation(len(src))
     assert found_segments(tmp_path, src[order], tgt[order])[0] == []
     assert found_segments(tmp_path, src, tgt[order])[0] == []
 

@@ -194,8 +194,7 @@ def test_entities_are_repaired_and_counted(clean, tmp_path):
     assert report.fixed == {"pair with entities such as &amp; (they are repaired)": 1}
     data = PreparedData.open(report.path)
     assert data.tokenizers()[1].decode(data.pairs("train").tgt[9]).endswith(" & ü")
-    report = prepared(tmp_path, text, clean[600:], name="off", repair_entities=False)
-    assert report.fixed == {}
+    assert prepared(tmp_path, text, clean[600:], name="off", repair_entities=False).fixed == {}
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,7 @@ LONGISH = "one " * 40
 
 def dropped_rows(data: Path) -> list[list[str]]:
     """The table of dropped pairs, without its heading."""
-    text = gzip.decompress((data / "dropped.tsv.gz").read_bytes()).decode()
-    heading, *rows = text.splitlines()
+    heading, *rows = gzip.decompress((data / "dropped.tsv.gz").read_bytes()).decode().splitlines()
     assert heading == "file\tline\treason"
     return [row.split("\t") for row in rows]
 

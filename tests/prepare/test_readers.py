@@ -123,8 +123,7 @@ def unit(src: str, tgt: str) -> str:
 def test_units_of_translation_memory_come_back(tmp_path_factory, pairs, size, bits):
     file = tmp_path_factory.mktemp("tmx") / "a.tmx"
     declared = f'<?xml version="1.0" encoding="UTF-{bits}"?>'
-    text = tmx((unit(*pair) for pair in pairs), before=declared)
-    file.write_bytes(text.encode(f"utf-{bits}"))
+    file.write_bytes(tmx((unit(*pair) for pair in pairs), before=declared).encode(f"utf-{bits}"))
     expected = [tuple(side.encode() for side in pair) for pair in pairs]
     assert pairs_of(source_of(file), size) == expected
 
@@ -141,8 +140,7 @@ def test_rows_of_parquet_and_objects_of_json_lines_come_back(tmp_path_factory, p
     assert pairs_of(source_of(file), size) == expected
     sides = {"de": pa.string(), "en": pa.large_string()}
     schema = pa.schema({"translation": pa.struct(sides)} if within else sides)
-    table = pa.Table.from_pylist(rows, schema)
-    parquet.write_table(table, folder / "a.parquet", row_group_size=3)
+    parquet.write_table(pa.Table.from_pylist(rows, schema), folder / "a.parquet", row_group_size=3)
     assert pairs_of(source_of(folder / "a.parquet"), size) == expected
 
 
@@ -395,8 +393,7 @@ def test_a_line_with_another_number_of_columns_is_named(tmp_path):
 
 
 def test_a_first_line_that_names_both_languages_is_not_a_pair(tmp_path):
-    file = write_lines(tmp_path / "a.tsv", [b"\xef\xbb\xbfDE\tEN\r", b"eins\tone\r"])
-    source = source_of(file)
+    source = source_of(write_lines(tmp_path / "a.tsv", [b"\xef\xbb\xbfDE\tEN\r", b"eins\tone\r"]))
     assert pairs_of(source) == [(b"one", b"eins")]
     assert source.unit == "row"  # the first of them is on line 2
     file = write_lines(tmp_path / "b.tsv", [b"en\tfr", b"one\tun"])

@@ -98,8 +98,7 @@ def test_the_same_samples_are_taken_with_any_number_of_workers(tmp_path):
     found = []
     for workers in (1, 2):
         (tmp_path / str(workers)).mkdir()
-        report = prepared(tmp_path / str(workers), "en", "de", [pairs], overrides=[])
-        found.append(recorded(report))
+        found.append(recorded(prepared(tmp_path / str(workers), "en", "de", [pairs], overrides=[])))
     assert found[0] == found[1]
     # 1,000 of the pairs, evenly.
     (counts,) = found[0]

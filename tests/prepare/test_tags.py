@@ -204,8 +204,7 @@ def test_no_tag_is_put_before_a_source_or_written_to_a_translation(way, tagged, 
         with torch.no_grad():
             # Without the ban, a model with these weights would write little else.
             translator.model.embedding.weight[tag] *= 20
-        lines = ["one two three", "<tag:bt> four one"]
-        for nbest in translator.translate_nbest(lines, n_best=2):
+        for nbest in translator.translate_nbest(["one two three", "<tag:bt> four one"], n_best=2):
             assert not any("<tag:bt>" in one.pieces for one in nbest)
 
 
@@ -215,8 +214,7 @@ def test_training_learns_the_row_of_the_tag_and_translates_without_it(
     # With a vocabulary of its own, only subwords that the source has are changed.
     back = parallel_files(*synthetic, tag="bt")
     data = prepared(tiny_text, tmp_path / "data", back, shared_vocab=False)
-    config = changed(tiny_config, "train", bpe_dropout=0.1)
-    train.run(config, data, tmp_path / "run", device="cpu")
+    train.run(changed(tiny_config, "train", bpe_dropout=0.1), data, tmp_path / "run", device="cpu")
     run = Run.open(tmp_path / "run")
     before, after = (one.load_weights()["src_embedding.weight"] for one in run.checkpoints())
     tokenizer = data.tokenizers().src

@@ -84,8 +84,7 @@ def test_every_field_has_a_label_and_every_button_a_name(served: Served):
 
 
 def test_every_element_that_the_script_asks_for_is_there(served: Served):
-    page = page_of(served)
-    ids = [one["attrs"]["id"] for one in page.elements if "id" in one["attrs"]]
+    ids = [one["attrs"]["id"] for one in page_of(served).elements if "id" in one["attrs"]]
     assert len(set(ids)) == len(ids)
     asked = re.findall(r'byId\("([^"]+)"\)', served.get("/page.js").body.decode())
     assert asked

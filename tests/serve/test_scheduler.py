@@ -231,8 +231,7 @@ async def test_a_glossary_does_not_hold_up_the_native_engine(scheduler, gate, th
     glossary, native = FakeTranslator(gate=gate), FakeTranslator()
     native.threads, native.needs_torch = threads, False
     with scheduler.request(cast(Translator, glossary), 1) as request:
-        work = [sentence(f"long {i}", 20, 100) for i in range(20)]
-        asked = spawn(request.translate(work))
+        asked = spawn(request.translate([sentence(f"long {i}", 20, 100) for i in range(20)]))
         await begun(glossary)
         for i in range(10):
             assert await ask(scheduler, native, f"short {i}") == [f"short {i}!"]

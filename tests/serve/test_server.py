@@ -212,8 +212,7 @@ def test_a_request_that_is_refused_while_its_client_goes_is_not_an_error_of_the_
             raise RequestError(429, "Slowdown")
 
     async def serve() -> None:
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _, context: errors.append(context))
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
         gone = Mock(receive=AsyncMock(return_value={"type": "http.disconnect"}))
         with pytest.raises(ClientDisconnect):
             await _while_connected(gone, refused())

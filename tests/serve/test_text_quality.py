@@ -112,8 +112,7 @@ def test_what_is_neither_true_nor_false_is_refused_by_name(checked, name):
     ("value", "is_checked"), [("true", True), ("1", True), ("false", False), ("0", False)]
 )
 def test_a_form_says_true_and_false_in_words_or_digits(checked, value, is_checked):
-    form = {"q": "one", "source": "en", "target": "de", "check": value}
-    reply = checked.form("/translate", form)
+    reply = checked.form("/translate", {"q": "one", "source": "en", "target": "de", "check": value})
     assert reply.status == 200
     assert ("findings" in reply.json) == is_checked
 

@@ -188,8 +188,7 @@ class Browser:
             message = self._receive(method)
             if message.get("id") == number:
                 assert "error" not in message, f"{method}: {message['error']}"
-                result: dict[str, Any] = message["result"]
-                return result
+                return message["result"]
             self._note(message.get("method", ""), message.get("params", {}))
 
     def _receive(self, method: str) -> dict[str, Any]:
@@ -200,8 +199,7 @@ class Browser:
             assert more, f"{method}: the browser has ended"
             self._read += more
         first, _, self._read = self._read.partition(b"\0")
-        message: dict[str, Any] = json.loads(first)
-        return message
+        return json.loads(first)
 
     def _note(self, event: str, about: dict[str, Any]) -> None:
         if event == "Network.requestWillBeSent":

@@ -60,6 +60,12 @@ class Place:
         assert isinstance(status, int)
         return Outcome(status, out, err)
 
+    def done(self, *arguments: str | Path, stdin: bytes = b"") -> Outcome:
+        """Run the program, which must succeed."""
+        outcome = self.mtkit(*arguments, stdin=stdin)
+        assert outcome.status == 0, outcome.err
+        return outcome
+
     def files(self) -> dict[Path, bytes | None]:
         """Everything there is, with the bytes of files."""
         return {

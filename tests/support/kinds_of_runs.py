@@ -35,8 +35,7 @@ KINDS = {
 
 def _own_run(folder: Path, kind: str) -> Run:
     pairs = write_pairs(folder, "old", number_pairs(160, seed=1))
-    direction = {"train": [pairs], "valid": pairs}
-    directions = [{"src_lang": "en", "tgt_lang": "de", **direction}]
+    directions = [{"src_lang": "en", "tgt_lang": "de", "train": [pairs], "valid": pairs}]
     files = {"train": [pairs[::-1]], "valid": pairs[::-1]}
     directions.append({"src_lang": "de", "tgt_lang": "en", **files})
     model_type = "unigram" if kind.startswith("unigram") else "bpe"

@@ -72,8 +72,7 @@ def write_m2m100(
         "max_position_embeddings": 256,
         "init_std": 0.2,
     }
-    settings = M2M100Config(vocab_size=size, **usual | shape)
-    found = M2M100ForConditionalGeneration(settings).eval()
+    found = M2M100ForConditionalGeneration(M2M100Config(vocab_size=size, **usual | shape)).eval()
     found.generation_config.max_length = 200
     with torch.no_grad():
         # Some translations end by themselves.
