@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from conftest import TinyText, number_pairs, write_pairs
 from support.command_line import prepare_arguments
-from support.program import python
+from support.program import python, succeeded
 from support.runs import contents
 
 from mtkit.__main__ import interrupt_between_imports
@@ -52,8 +52,7 @@ def test_what_is_stopped_at_any_moment_ends_with_the_same_bytes(
     how: str, times: int, seed: int, workers: str, some_text: TinyText, tmp_path: Path
 ):
     arguments = [*prepare_arguments(some_text), "--workers", workers]
-    stopped = python(SUPPORT / "stopped.py", how, times, seed, *arguments, cwd=tmp_path)
-    assert stopped.returncode == 0, stopped.stderr
+    stopped = succeeded(SUPPORT / "stopped.py", how, times, seed, *arguments, cwd=tmp_path)
     if how != "SIGKILL" or workers == "1":
         # A worker whose parent is killed while it starts is not found by anybody else.
         assert "Traceback" not in stopped.stderr

@@ -17,7 +17,7 @@ import click
 import pytest
 from conftest import number_pairs, slow
 from support.command_line import Outcome, Place
-from support.program import printed, python
+from support.program import printed, python, succeeded
 
 from mtkit import __version__, native
 from mtkit.__main__ import program
@@ -100,9 +100,7 @@ except SystemExit as stop:
 print(*sys.modules, sep="\\n", file=sys.stderr)
 """
     words = arguments.format(run=tiny_run.path, text=tmp_path / "text").split()
-    done = python("-c", code, *words, stdin="1 2 3\n")
-    assert done.returncode == 0, done.stderr
-    loaded = set(done.stderr.splitlines())
+    loaded = set(succeeded("-c", code, *words, stdin="1 2 3\n").stderr.splitlines())
     assert f"mtkit.cli.{words[0]}" in loaded
     assert not loaded & (unneeded | OTHER_COMMANDS | {"torch", "datasets"})
 

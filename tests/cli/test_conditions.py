@@ -9,7 +9,7 @@ import pytest
 import torch
 from support.command_line import prepare_arguments
 from support.forked import PIPE, Forked
-from support.program import python
+from support.program import python, succeeded
 
 from mtkit import cli
 
@@ -147,8 +147,7 @@ def test_what_is_printed_is_utf8_in_every_locale(locale, tiny_run, tmp_path):
     usual = dict[str, str | None].fromkeys(k for k in os.environ if k.startswith(("LC_", "PYTHON")))
     environment = usual | {"PYTHONPATH": str(HERE.parent)} | LOCALES[locale]
     score = ["-m", "mtkit", "score", "größe/hyp", "--reference"]
-    done = python(*score, "größe/ref", "--sentence", cwd=tmp_path, **environment)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(*score, "größe/ref", "--sentence", cwd=tmp_path, **environment)
     assert done.stdout.split("\t")[-2:] == ["Straße 日本", "Straße 日本\n"]
     missing = python(*score, "größe/no\udcff\n", cwd=tmp_path, **environment)
     assert missing.returncode == 1

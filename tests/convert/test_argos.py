@@ -12,7 +12,7 @@ import pytest
 import sentencepiece
 from conftest import changed
 from support.exported import NUMBERS, needs, skipped_without
-from support.program import python
+from support.program import python, succeeded
 
 from mtkit.base.errors import MtkitError
 from mtkit.convert.argos import _ArgosAgreement, _ArgosModel
@@ -111,8 +111,7 @@ def test_a_package_is_one_folder_with_the_files_that_argos_reads(format, package
 @pytest.mark.parametrize("format", [needs("argos")])
 def test_a_package_translates_without_mtkit_as_the_run_does(format, package, ending_run, tmp_path):
     zipfile.ZipFile(package).extractall(tmp_path)
-    done = python("-c", READER, tmp_path, json.dumps(NUMBERS))
-    assert done.returncode == 0, done.stderr
+    done = succeeded("-c", READER, tmp_path, json.dumps(NUMBERS))
     assert json.loads(done.stdout) == greedy(ending_run, NUMBERS, most=60)
 
 
@@ -122,8 +121,7 @@ def test_argos_translates_as_the_run_does_without_a_network(format, package, end
     places = dict.fromkeys(("XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"), str(tmp_path))
     greedy_search = {"ARGOS_BEAM_SIZE": "1", "ARGOS_COMPUTE_TYPE": "default"}
     lines = [*NUMBERS, "One two. Three four."]
-    done = python("-c", ARGOS_ITSELF, package, json.dumps(lines), **places, **greedy_search)
-    assert done.returncode == 0, done.stderr
+    done = succeeded("-c", ARGOS_ITSELF, package, json.dumps(lines), **places, **greedy_search)
     *found, split = json.loads(done.stdout)
     assert found == greedy(ending_run, NUMBERS, most=256)
     assert split == " ".join(greedy(ending_run, ["One two.", "Three four."], most=256))
@@ -141,8 +139,7 @@ def test_bytes_are_the_same_and_only_a_package_is_replaced(format, package, endi
     assert "--force does not replace it, because it is not an export" in python(*command).stderr
     with zipfile.ZipFile(out, "w") as archive:
         archive.writestr("mtkit-en_de/export.json", "")
-    done = python(*command)
-    assert done.returncode == 0, done.stderr
+    succeeded(*command)
     assert out.read_bytes() == package.read_bytes()
     assert list(tmp_path.iterdir()) == [out]
 
@@ -150,8 +147,7 @@ def test_bytes_are_the_same_and_only_a_package_is_replaced(format, package, endi
 @pytest.mark.parametrize("format", [needs("argos")])
 def test_a_package_has_small_numbers_by_default(format, package, ending_run, tmp_path):
     out = tmp_path / "small.argosmodel"
-    done = python("-m", "mtkit", "export", ending_run.path, out, "--format", "argos")
-    assert done.returncode == 0, done.stderr
+    succeeded("-m", "mtkit", "export", ending_run.path, out, "--format", "argos")
     with zipfile.ZipFile(out) as archive:
         record = json.loads(archive.read("mtkit-en_de/export.json"))
         assert record["quantization"] == "int8"
@@ -204,8 +200,7 @@ def test_what_is_no_package_is_refused_before_any_work(tiny_run: Run, tmp_path: 
 
 @pytest.mark.parametrize("format", [needs("argos")])
 def test_a_package_with_another_weight_or_translation_is_refused(format, ending_run, tmp_path):
-    done = python(EXPORTED, "wrong_packages", ending_run.path, tmp_path / "out")
-    assert done.returncode == 0, done.stderr
+    done = succeeded(EXPORTED, "wrong_packages", ending_run.path, tmp_path / "out")
     in_float32, in_int8, other = json.loads(done.stdout)
     for message in (in_float32, in_int8, other):
         assert "out.argosmodel: not written, because the export does not agree with" in message

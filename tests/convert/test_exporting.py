@@ -17,7 +17,7 @@ import torch
 from conftest import GREEK, changed, random_ending_run
 from support.command_line import full_disk
 from support.exported import NUMBERS, TEXTS, needs
-from support.program import python
+from support.program import printed, python, succeeded
 from support.runs import contents, remade
 
 from mtkit.base.errors import MtkitError
@@ -79,15 +79,13 @@ def test_the_printed_lines_of_python_translate_as_the_run_does(format, ending_ru
     assert (facts["steps"], facts["check"]["identical"]) == ([1], 20)
 
     program, ours = as_printed(printed, ending_run, NUMBERS)
-    used = python("-c", program)
-    assert used.returncode == 0, used.stderr
+    used = succeeded("-c", program)
     assert [line.strip() for line in used.stdout.split("\n")[:-1]] == ours
 
 
 @pytest.mark.parametrize("format", ["safetensors", *map(needs, [*OTHER_FOLDERS[:2], "argos"])])
 def test_weights_that_are_damaged_on_the_way_leave_nothing(format, ending_run, tmp_path):
-    done = python(EXPORTED, "refusals", ending_run.path, tmp_path / "out", format)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(EXPORTED, "refusals", ending_run.path, tmp_path / "out", format)
     for message in json.loads(done.stdout):
         out = tmp_path / f"out{getattr(TARGETS[format], 'suffix', '')}"  # type: ignore[index]
         assert message.startswith(f"{out}: not written, because the export ")
@@ -106,8 +104,7 @@ def test_the_tokenizer_there_gives_the_same_ids_and_text(format, ending_run, exp
     texts = [visible(text) for text in (*TEXTS, "", *mixed, *low, *ends_in_space)]
     language_code = ">>de<< has a meaning of its own there"
     (tmp_path / "texts").write_text(json.dumps([*texts, language_code]))
-    done = python(EXPORTED, "round_trips", out, tmp_path / "texts")
-    assert done.returncode == 0, done.stderr
+    done = succeeded(EXPORTED, "round_trips", out, tmp_path / "texts")
     *found, exception = json.loads(done.stdout)
     tokenizer, _ = ending_run.tokenizers()
     for text, other in zip(texts, found, strict=True):
@@ -120,15 +117,13 @@ def test_the_tokenizer_there_gives_the_same_ids_and_text(format, ending_run, exp
 @pytest.mark.parametrize("format", [needs("ctranslate2"), needs("huggingface")])
 def test_a_run_with_two_vocabularies_does_the_same_there(format, uneven, greek_data, tmp_path):
     run = random_ending_run(tmp_path / "run", greek_data, 10, tokenizers=uneven.tokenizers())
-    done = python("-m", "mtkit", "export", run.path, tmp_path / "out", "--format", format)
-    assert done.returncode == 0, done.stderr
+    done = succeeded("-m", "mtkit", "export", run.path, tmp_path / "out", "--format", format)
     assert "checked: 20 of 20 lines of the validation text of" in done.stderr
     assert "BLEU" not in done.stderr
     usage = done.stderr.split("to use it in Python:\n")[1]
     program, ours = as_printed(done.stderr, run, NUMBERS)
     # As printed, with a beam.
-    used = python("-c", program + usage.replace("Text to translate.", "one two three"))
-    assert used.returncode == 0, used.stderr
+    used = succeeded("-c", program + usage.replace("Text to translate.", "one two three"))
     *theirs, searched = [line.strip() for line in used.stdout.split("\n")[:-1]]
     assert theirs == ours
     assert set(searched) <= set(" ".join(GREEK))
@@ -138,13 +133,11 @@ def test_a_run_with_two_vocabularies_does_the_same_there(format, uneven, greek_d
 @pytest.mark.parametrize("format", [needs("huggingface")])
 def test_the_tokenizer_there_has_the_subwords_of_each_side(format, uneven, greek_data, tmp_path):
     out = tmp_path / "out"
-    done = python("-m", "mtkit", "export", uneven.path, out, "--format", format)
-    assert done.returncode == 0, done.stderr
+    done = succeeded("-m", "mtkit", "export", uneven.path, out, "--format", format)
     src, tgt = uneven.tokenizers()
     texts = [visible(text) for text in (*TEXTS, *greek_data.text("valid")[1], "")]
     (tmp_path / "texts").write_text(json.dumps(texts))
-    done = python(EXPORTED, "round_trips", out, tmp_path / "texts")
-    assert done.returncode == 0, done.stderr
+    done = succeeded(EXPORTED, "round_trips", out, tmp_path / "texts")
     for text, other in zip(texts, json.loads(done.stdout), strict=True):
         assert other["text"] == tgt.decode(tgt.encode(text)).strip(), ascii(text)
         assert other["src"] == [*src.encode(text), src.eos_id], ascii(text)
@@ -171,16 +164,13 @@ def test_ctranslate2_takes_other_norms_and_positions(positions, format, tiny_run
         model = Transformer(config.model, len(tiny_run.tokenizers()[1]), PAD_ID)
         weights = {k: v + torch.randn(v.shape) * 0.3 for k, v in model.state_dict().items()}
     run = remade(tiny_run, tmp_path / "run", config=config, weights=weights)
-    done = python("-m", "mtkit", "export", run.path, tmp_path / "out", "--format", format)
-    assert done.returncode == 0, done.stderr
+    done = succeeded("-m", "mtkit", "export", run.path, tmp_path / "out", "--format", format)
     assert "checked: 20 of 20 lines" in done.stderr
 
 
 @pytest.mark.parametrize("format", [needs("ctranslate2")])
 def test_small_numbers_take_less_room_and_leave_the_model_as_it_was(format, ending_run, tmp_path):
-    done = python(EXPORTED, "quantized", ending_run.path, tmp_path)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    found = json.loads(printed(EXPORTED, "quantized", ending_run.path, tmp_path))
     assert found["unchanged"]
     whole, half, quarter = (found["bytes"][key] for key in ("float32", "float16", "int8"))
     assert whole > half > quarter

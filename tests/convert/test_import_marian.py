@@ -15,7 +15,7 @@ from conftest import changed, slow
 from safetensors.torch import load_file, save_file
 from support.hub import Hub, Repository, client_environment
 from support.marian import Shape, edit, lines_in, unigram, write_marian, write_npz
-from support.program import python
+from support.program import succeeded
 from support.translators import loaded
 
 from mtkit.base.errors import MtkitError
@@ -204,8 +204,7 @@ def test_other_exports_agree_with_the_import(name, format, imported, tmp_path):
     text = lines_in(tmp_path / "text", SHAPES[name].lines[-8:])
     run, out = imported[name].run, tmp_path / "out"
     # CTranslate2 changes how its process computes.
-    done = python("-m", "mtkit", "export", run.path, out, "--format", format, "--check", text)
-    assert done.returncode == 0, done.stderr
+    succeeded("-m", "mtkit", "export", run.path, out, "--format", format, "--check", text)
     facts = json.loads((out / "export.json").read_text())
     assert facts["check"]["identical"] == facts["check"]["lines"] >= 7
     assert facts["imported"]["source"] == name
@@ -323,8 +322,7 @@ def test_a_model_of_marian_itself_scores_as_ctranslate2_does_with_it(source, tmp
         for side, text in ((src, lines), (tgt, targets))
     ]
     arguments = [file, file.with_name("vocab.yml"), tmp_path / "ct2", json.dumps(pieces)]
-    done = python("-c", program, *arguments)
-    assert done.returncode == 0, done.stderr
+    done = succeeded("-c", program, *arguments)
     ours = Translator.load(run, device="cpu").score_given(lines, targets)
     for theirs, found in zip(json.loads(done.stdout), ours, strict=True):
         # It adds 1e-5 in layer norms, where Marian adds 1e-6.

@@ -15,7 +15,7 @@ import yaml
 from conftest import changed, reseal
 from support.exported import LIBRARIES, NUMBERS, needs, skipped_without
 from support.marian import lines_in
-from support.program import python
+from support.program import succeeded
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.sentences import LineFacts
@@ -147,8 +147,7 @@ def test_the_card_of_a_package_names_only_its_direction(format, tiny_run, text, 
     run = copied(tiny_run, tmp_path / "r", data=data)
     out = tmp_path / "out.argosmodel"
     options = ("--format", format, "--quantization", "float32", "--check", text)
-    done = python("-m", "mtkit", "export", run.path, out, *options)
-    assert done.returncode == 0, done.stderr
+    succeeded("-m", "mtkit", "export", run.path, out, *options)
     with zipfile.ZipFile(out) as archive:
         card = archive.read("mtkit-en_de/README.md").decode()
     assert front_matter(card)["language"] == ["en", "de"]
@@ -158,12 +157,10 @@ def test_the_card_of_a_package_names_only_its_direction(format, tiny_run, text, 
 @pytest.mark.parametrize("format", [needs("ctranslate2"), needs("huggingface")])
 def test_the_code_in_a_card_runs_in_the_folder_of_the_export(format, untrained, tmp_path):
     out = tmp_path / "out"
-    exported = python("-m", "mtkit", "export", untrained.path, out, "--format", format)
-    assert exported.returncode == 0, exported.stderr
+    succeeded("-m", "mtkit", "export", untrained.path, out, "--format", format)
     card = (out / "README.md").read_text(encoding="utf-8")
     assert front_matter(card)["library_name"] == LIBRARIES[format]
-    done = python("-c", code_of(card).replace("Text to translate.", NUMBERS[0]), cwd=out)
-    assert done.returncode == 0, done.stderr
+    done = succeeded("-c", code_of(card).replace("Text to translate.", NUMBERS[0]), cwd=out)
     assert done.stdout.strip()
 
 

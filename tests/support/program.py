@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 
 def python(
@@ -22,8 +23,13 @@ def python(
     )
 
 
-def printed(*arguments: object, stdin: str | None = None, **more: str | None) -> str:
-    """What Python prints in a process of its own, which must succeed."""
-    done = python(*arguments, stdin=stdin, **more)
+def succeeded(*arguments: object, **more: Any) -> subprocess.CompletedProcess[str]:
+    """Run Python as `python` does; it must succeed."""
+    done = python(*arguments, **more)
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return done
+
+
+def printed(*arguments: object, **more: Any) -> str:
+    """What Python prints in a process of its own, which must succeed."""
+    return succeeded(*arguments, **more).stdout
