@@ -72,6 +72,7 @@ gpu_workers
 FORKED_FILES = """
 resuming launching auto_tokens breakdowns conditions at_once translate_command hostile
 resumable translate native_decoder docs walkthrough library native_translations damaged_models
+interruptions
 """
 
 

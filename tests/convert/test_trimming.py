@@ -15,11 +15,12 @@ from support.marian import lines_in
 from support.prepared import prepare_several
 
 from mtkit.base.errors import MtkitError
+from mtkit.base.sentencepiece_model import Piece
 from mtkit.convert import export
 from mtkit.data import PreparedData
 from mtkit.prepare import parallel_files
 from mtkit.run_folder import Run
-from mtkit.tokenizer import Tokenizer
+from mtkit.tokenizer import Tokenizer, Vocabularies
 from mtkit.train.start import initial_weights
 from mtkit.translate import Translator
 
@@ -122,11 +123,12 @@ def test_only_the_tags_of_the_languages_asked_for_stay(runs, text, tmp_path):
     nllb = trimmed(runs["nllb"], tmp_path / "nllb", text, keep_languages=["de", "eng_Latn"])
     assert [*nllb.tokenizers().src.language_tags] == ["deu_Latn", "eng_Latn"]
     kind = "unigram with tags on the source"
-    one = trimmed(runs[kind], tmp_path / "one", text, keep_languages=["de"])
-    assert [*one.tokenizers().src.language_tags] == ["de"]
-    assert [(d.src_lang, d.tgt_lang) for d in one.manifest.data.directions] == [("en", "de")]
-    assert (one.manifest.data.src_lang, one.manifest.data.tgt_lang) == ("en", "de")
-    with Translator.load(one) as loaded:
+    small = trimmed(runs[kind], tmp_path / "one", text, keep_languages=["de"])
+    assert [*small.tokenizers().src.language_tags] == ["de"]
+    data = small.manifest.data
+    assert [(d.src_lang, d.tgt_lang) for d in data.directions] == [("en", "de")]
+    assert (data.src_lang, data.tgt_lang) == ("en", "de")
+    with Translator.load(small) as loaded:
         assert len([*loaded.translate(LINES)]) == len(LINES)
     assert "en to de" in (tmp_path / "one" / "README.md").read_text()
 
@@ -189,14 +191,8 @@ HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
     "a language alone": ({"keep_text": [], "keep_languages": ["de"]}, "requires --keep-text FILE"),
     "an unknown language": ({"keep_languages": ["xx"]}, "does not have it; it has de, en"),
     "an empty language": ({"keep_languages": [""]}, "does not have it; it has de, en"),
-    "one language of a direction": (
-        {"keep_languages": ["de"]},
-        "has no direction between de; give both languages of one",
-    ),
-    "one language twice": (
-        {"keep_languages": ["de", "de"]},
-        "has no direction between de; give both languages of one",
-    ),
+    "one language of a direction": ({"keep_languages": ["de"]}, "has no direction between de; "),
+    "one language twice": ({"keep_languages": ["de", "de"]}, "has no direction between de; "),
 }
 
 
@@ -247,20 +243,14 @@ def test_terms_of_a_glossary_may_have_subwords_that_were_left_out(run, text, tmp
 
 
 def test_a_vocabulary_without_bytes_says_which_characters_are_lost(runs, tmp_path, text, caplog):
-    from mtkit.base.sentencepiece_model import Piece
-
     shutil.copytree(runs["nllb"].path, tmp_path / "run")
     run = Run.open(tmp_path / "run")
     tokenizer = run.tokenizers().src.with_more([Piece("ↄↀ", -9.0)])
     weights = run.select(None)[0]
     for name in ("embedding.weight", "output_bias"):
         weights[name] = torch.cat((weights[name], weights[name][:1]))
-    from mtkit.tokenizer import Vocabularies
-
-    manifest = run.manifest
-    made = Run.create(
-        tmp_path / "other", run.config, Vocabularies.joint(tokenizer), manifest=manifest
-    )
+    vocabularies = Vocabularies.joint(tokenizer)
+    made = Run.create(tmp_path / "other", run.config, vocabularies, manifest=run.manifest)
     made.save(0, weights=weights, optimizer=None, state={})
     trimmed(Run.open(tmp_path / "other"), tmp_path / "out", text)
     assert "unknown from now on" in caplog.text

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from conftest import TinyText, write_pairs
@@ -62,24 +63,13 @@ class Corpus:
         return str(caught.value)
 
 
-def copied(text: TinyText, folder: Path) -> Corpus:
-    arguments = text.prepare_arguments()
-
-    def copy(files: tuple[Path, Path]) -> tuple[Path, Path]:
-        src, tgt = (folder / file.name for file in files)
-        for old, new in zip(files, (src, tgt), strict=True):
-            new.write_bytes(old.read_bytes())
-        return src, tgt
-
-    arguments["train"] = [copy(pair) for pair in arguments["train"]]
-    arguments["valid"] = copy(arguments["valid"])
-    arguments["test"] = copy(arguments["test"])
-    return Corpus(folder, arguments)
-
-
 @pytest.fixture
 def corpus(tiny_text, tmp_path):
-    return copied(tiny_text, tmp_path)
+    files = {
+        split: tuple(Path(shutil.copy(file, tmp_path)) for file in getattr(tiny_text, split))
+        for split in ("train", "valid", "test")
+    }
+    return Corpus(tmp_path, TinyText(tmp_path, **files).prepare_arguments())
 
 
 def plant(files: tuple[Path, Path], pairs: Sequence[tuple[int, str, str]]) -> None:
@@ -89,15 +79,6 @@ def plant(files: tuple[Path, Path], pairs: Sequence[tuple[int, str, str]]) -> No
         for line, *texts in pairs:
             lines[line - 1] = texts[side]
         file.write_text("\n".join(lines), encoding="utf-8", newline="")
-
-
-def test_preparing_twice_gives_the_same_bytes(corpus):
-    plant(corpus.train, [(5, "", "null")])
-    corpus.prepare("first")
-    corpus.prepare("second")
-    first, second = (contents(corpus.folder / name) for name in ("first", "second"))
-    assert first.keys() == second.keys()
-    assert [name for name in first if first[name] != second[name]] == []
 
 
 def test_a_vocabulary_for_each_side_is_learned_from_that_side_alone(corpus):
@@ -156,22 +137,18 @@ def test_validation_and_test_pairs_are_never_dropped(corpus):
     assert data.pairs("valid").src[0] == [data.tokenizers()[1].eos_id]
 
 
-def test_the_test_set_may_be_left_out(corpus):
-    assert corpus.prepare(test=None).pairs["test"] == 0
-    with pytest.raises(MtkitError, match="--test"):
-        PreparedData.open(corpus.folder / "out").text("test")
-
-
 def test_the_manifest_suffices_to_repeat_the_preparation_beside_its_files(corpus, monkeypatch):
     monkeypatch.chdir(corpus.train[0].parent)
+    plant(corpus.train, [(5, "", "null")])
     train = [parallel_files(*corpus.train, weight=2.5)]
     corpus.prepare("first", train=train, max_ratio=2.0, user_defined_symbols=("<2de>",))
     manifest = json.loads((corpus.folder / "first" / "manifest.json").read_text(encoding="utf-8"))
     sources = {
         split: [
-            parallel_files(Path(one["src"]), Path(one["tgt"]), weight=one["weight"]) for one in each
+            parallel_files(Path(facts["src"]), Path(facts["tgt"]), weight=facts["weight"])
+            for facts in of_split
         ]
-        for split, each in manifest["sources"].items()
+        for split, of_split in manifest["sources"].items()
     }
     prepare_files(
         manifest["name"],
@@ -342,10 +319,6 @@ def test_a_folder_that_exists_is_refused_before_anything_is_read(corpus):
     assert contents(corpus.folder / "out") == before
 
 
-def test_a_symbol_that_is_too_long_is_refused(corpus):
-    assert "piece is too long" in corpus.refused(user_defined_symbols=("x" * 100_000,))
-
-
 @pytest.mark.parametrize("name", ["x" * 300, "x/" * 3000 + "y"])
 @pytest.mark.parametrize("dry_run", [False, True])
 def test_a_name_that_no_folder_can_have_is_refused(name, dry_run, corpus):
@@ -355,48 +328,39 @@ def test_a_name_that_no_folder_can_have_is_refused(name, dry_run, corpus):
     assert sorted(corpus.folder.rglob("*")) == before
 
 
-@pytest.mark.parametrize("code", ["", " ", "en us", "\n", "\udcff", "\0", "x" * 101, None, 5])
-@pytest.mark.parametrize("side", ["src_lang", "tgt_lang"])
-def test_something_that_is_not_a_language_code_is_refused(code, side, corpus):
-    assert corpus.refused(**{side: code}).startswith(f"{side}: ")
-
-
-def test_nothing_to_train_on_is_refused(corpus):
-    assert "no training data" in corpus.refused(train=[])
-
-
-@pytest.mark.parametrize("workers", [0, -1])
-def test_less_than_one_process_is_refused(workers, corpus):
-    assert "at least one" in corpus.refused(workers=workers)
+@pytest.mark.parametrize(
+    ("argument", "values", "message"),
+    [
+        ("src_lang", ["", " ", "en us", "\n", "\udcff", "\0", "x" * 101, None, 5], "src_lang: "),
+        ("tgt_lang", ["", " ", "en us", "\n", "\udcff", "\0", "x" * 101, None, 5], "tgt_lang: "),
+        ("user_defined_symbols", [("x" * 100_000,)], "piece is too long"),
+        ("train", [[]], "no training data"),
+        ("workers", [0, -1], "at least one"),
+    ],
+)
+def test_what_no_preparation_can_have_is_refused(argument, values, message, corpus):
+    for value in values:
+        assert message in corpus.refused(**{argument: value})
 
 
 def test_names_of_files_may_be_text(corpus):
     assert corpus.prepare(train=[tuple(map(str, corpus.train))]).pairs["train"] == 200
 
 
-def interrupted(*_: Any, **__: Any) -> Any:
-    raise KeyboardInterrupt
-
-
-def stop(corpus: Corpus, stage: str = "filters.LanguageOdds.from_counts", **arguments: Any) -> None:
-    """Interrupt a preparation at a stage."""
+def stop(corpus: Corpus, error: type[BaseException] = KeyboardInterrupt, **given: Any) -> None:
+    """Interrupt a preparation between its first two passes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(f"mtkit.prepare.{stage}", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            corpus.prepare(**arguments)
+        stopped = Mock(side_effect=error("a worker ended unexpectedly"))
+        patch.setattr("mtkit.prepare.filters.LanguageOdds.from_counts", stopped)
+        with pytest.raises(error):
+            corpus.prepare(**given)
 
 
 def test_what_was_done_is_kept_when_a_process_is_lost(corpus, monkeypatch):
-    def lost(*_: Any, **__: Any) -> Any:
-        raise LostWorkerError("a worker ended unexpectedly")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("mtkit.prepare.filters.LanguageOdds.from_counts", lost)
-        with pytest.raises(MtkitError):
-            corpus.prepare()
-    with monkeypatch.context() as patch:
-        patch.setattr("mtkit.prepare.filters.Cleaner.__call__", interrupted)
-        corpus.prepare()
+    stop(corpus, LostWorkerError)
+    # The first pass is not made again.
+    monkeypatch.setattr("mtkit.prepare.filters.Cleaner.__call__", None)
+    corpus.prepare()
 
 
 def test_what_was_interrupted_is_not_used_for_other_settings(corpus):

@@ -30,6 +30,12 @@ def synthetic(tiny_text, tmp_path_factory):
     return write_pairs(tmp_path_factory.mktemp("back"), "back", pairs[:30])
 
 
+@pytest.fixture
+def back(synthetic):
+    """Those as training data with the tag bt."""
+    return parallel_files(*synthetic, tag="bt")
+
+
 def prepared(text: TinyText, out: Path, *more: Any, **changes: Any) -> PreparedData:
     """The tiny corpus, with further training sources."""
     usual = text.prepare_arguments()
@@ -98,13 +104,12 @@ def test_the_sources_of_a_tagged_corpus_begin_with_its_tag_and_nothing_else_does
     assert (second["tag"], second["weight"]) == ("bt", 0.5)
 
 
-def test_the_tag_follows_the_tag_of_the_language(tiny_text, synthetic, tmp_path):
+def test_the_tag_follows_the_tag_of_the_language(tiny_text, synthetic, back, tmp_path):
     usual = {"valid": tiny_text.valid, "test": tiny_text.test}
     real, reverse = tiny_text.train, tiny_text.train[::-1]
     swapped = {split: files[::-1] for split, files in usual.items()}
-    tagged = [real, parallel_files(*synthetic, tag="bt")]
     directions = [
-        {"src_lang": "en", "tgt_lang": "de", "train": tagged, **usual},
+        {"src_lang": "en", "tgt_lang": "de", "train": [real, back], **usual},
         {"src_lang": "de", "tgt_lang": "en", "train": [reverse], **swapped},
     ]
     report = prepare_several(
@@ -141,21 +146,16 @@ def test_the_tag_counts_for_the_limit_of_tokens(tiny_text, tmp_path):
     assert kept == {None: 1, "bt": 0}
 
 
-def test_the_filters_compare_tagged_pairs_with_the_others(tiny_text, synthetic, tmp_path):
+def test_the_filters_compare_tagged_pairs_with_the_others(tiny_text, synthetic, back, tmp_path):
     """A pair that is real and synthetic is kept once, as the first."""
-    data = prepared(tiny_text, tmp_path / "out", synthetic, parallel_files(*synthetic, tag="bt"))
+    data = prepared(tiny_text, tmp_path / "out", synthetic, back)
     assert [source["kept"] for source in data.manifest.sources["train"][1:]] == [30, 0]
     assert data.manifest.counts["dropped"] == {"duplicate": 30}
 
 
-def test_a_source_with_noise_keeps_its_tag(tiny_text, synthetic, tmp_path):
-    data = prepared(
-        tiny_text,
-        tmp_path / "out",
-        parallel_files(*synthetic, tag="bt"),
-        vocab_size=340,
-        overrides=["noise.case=1"],
-    )
+def test_a_source_with_noise_keeps_its_tag(tiny_text, synthetic, back, tmp_path):
+    noise = {"vocab_size": 340, "overrides": ["noise.case=1"]}
+    data = prepared(tiny_text, tmp_path / "out", back, **noise)
     tokenizer, sentences = data.tokenizers().src, data.pairs("train").src
     lines = lines_of(synthetic)[0]
     for index, line in enumerate(lines, len(sentences) - len(lines)):
@@ -169,7 +169,7 @@ def test_links_of_words_do_not_count_the_tag(tiny_text, tiny_config, tmp_path):
     counts = [len(src.split()) for src, _ in pairs]
     links = [" ".join(f"{i}-{count - 1 - i}" for i in range(count)) for count in counts]
     (tmp_path / "links").write_text("".join(f"{line}\n" for line in links))
-    found = {}
+    targets = {}
     for tag in (None, "bt"):
         arguments = tiny_text.prepare_arguments() | {"vocab_size": 290, "max_ratio": 100.0}
         arguments |= {"train": [parallel_files(*files, tag=tag)]}
@@ -181,12 +181,12 @@ def test_links_of_words_do_not_count_the_tag(tiny_text, tiny_config, tmp_path):
         all_pairs, indices = data.pairs("train"), np.arange(len(pairs))
         guided = GuidedAlignment(config, all_pairs, vocabularies)
         batch = make_batch(all_pairs, indices)
-        found[tag] = guided.targets(batch, all_pairs, indices)
+        targets[tag] = guided.targets(batch, all_pairs, indices)
         if tag:
             assert (batch.src[:, 0] == vocabularies.src.corpus_tags[tag]).all()
     # Nothing attends to the tag, and the rest is as without it.
-    assert found["bt"][:, :, 0].abs().max() == 0
-    words = found["bt"].sum(-1)
+    assert targets["bt"][:, :, 0].abs().max() == 0
+    words = targets["bt"].sum(-1)
     torch.testing.assert_close(words, words.round())
     assert words.max() == 1
 
@@ -205,18 +205,17 @@ def test_no_tag_is_put_before_a_source_or_written_to_a_translation(way, tagged, 
             # Without the ban, a model with these weights would write little else.
             translator.model.embedding.weight[tag] *= 20
         for nbest in translator.translate_nbest(["one two three", "<tag:bt> four one"], n_best=2):
-            assert not any("<tag:bt>" in one.pieces for one in nbest)
+            assert not any("<tag:bt>" in translation.pieces for translation in nbest)
 
 
 def test_training_learns_the_row_of_the_tag_and_translates_without_it(
-    tiny_text, synthetic, tiny_config, tmp_path
+    tiny_text, back, tiny_config, tmp_path
 ):
     # With a vocabulary of its own, only subwords that the source has are changed.
-    back = parallel_files(*synthetic, tag="bt")
     data = prepared(tiny_text, tmp_path / "data", back, shared_vocab=False)
     train.run(changed(tiny_config, "train", bpe_dropout=0.1), data, tmp_path / "run", device="cpu")
     run = Run.open(tmp_path / "run")
-    before, after = (one.load_weights()["src_embedding.weight"] for one in run.checkpoints())
+    before, after = (saved.load_weights()["src_embedding.weight"] for saved in run.checkpoints())
     tokenizer = data.tokenizers().src
     unused = tokenizer.encode("\N{SNOWMAN}")[-1]
     assert tokenizer.is_fallback[unused]
@@ -226,14 +225,9 @@ def test_training_learns_the_row_of_the_tag_and_translates_without_it(
         assert len(list(translator.translate(["one two", ""]))) == 2
 
 
-def test_the_tag_of_an_existing_tokenizer_is_used(tagged, tiny_text, synthetic, tmp_path):
-    data = prepared(
-        tiny_text,
-        tmp_path / "out",
-        parallel_files(*synthetic, tag="bt"),
-        tokenizer_from=tagged.path,
-        vocab_size=None,
-    )
+def test_the_tag_of_an_existing_tokenizer_is_used(tagged, tiny_text, back, tmp_path):
+    origin = {"tokenizer_from": tagged.path, "vocab_size": None}
+    data = prepared(tiny_text, tmp_path / "out", back, **origin)
     assert data.tokenizers().is_same(tagged.tokenizers())
     pairs = data.pairs("train")
     assert pairs.src[len(pairs) - 1][0] == tagged.tokenizers().src.corpus_tags["bt"]
@@ -244,15 +238,10 @@ def test_a_tag_that_an_existing_tokenizer_lacks_is_refused_with_those_it_has(
     tag, known, tagged, tiny_data, tiny_text, synthetic, tmp_path
 ):
     origin = (tiny_data if known == "none" else tagged).path
-    with pytest.raises(MtkitError) as caught:
-        prepared(
-            tiny_text,
-            tmp_path / "out",
-            parallel_files(*synthetic, tag=tag),
-            tokenizer_from=origin,
-            vocab_size=None,
-        )
-    assert f"its tokenizer has no tag {tag} (its tags: {known}); remove" in str(caught.value)
+    changes = {"tokenizer_from": origin, "vocab_size": None}
+    message = rf"its tokenizer has no tag {tag} \(its tags: {known}\); remove"
+    with pytest.raises(MtkitError, match=message):
+        prepared(tiny_text, tmp_path / "out", parallel_files(*synthetic, tag=tag), **changes)
     assert not (tmp_path / "out").exists()
 
 

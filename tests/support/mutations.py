@@ -12,7 +12,6 @@ import json
 import logging
 import random
 import shutil
-import signal
 import unittest.mock
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -35,8 +34,6 @@ from mtkit.score import score
 from mtkit.train import assembly as train
 from mtkit.train.report_page import RunFacts, run_page
 from mtkit.translate import Translator
-
-SECONDS = 120
 
 
 @dataclass(frozen=True)
@@ -180,7 +177,7 @@ class Outcome:
 
     Attributes:
         kind: "same", "fell back" (the same, with a warning), "refused", "used" (a change that a
-            user may make), or what must not be: "differs", "traceback", "hangs".
+            user may make), or what must not be: "differs", "unclear", "traceback".
         text: what was said.
     """
 
@@ -188,51 +185,33 @@ class Outcome:
     text: str = ""
 
 
-class Hang(BaseException):
-    """An operation took too long."""
-
-
 @contextmanager
-def time_limit() -> Iterator[None]:
-    """Raise `Hang` in an operation that takes too long."""
-
-    def ring(*_: object) -> None:
-        raise Hang
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.alarm(SECONDS)
+def warned() -> Iterator[list[str]]:
+    """The warnings that are logged meanwhile."""
+    package, handler = logging.getLogger("mtkit"), logging.Handler(logging.WARNING)
+    texts: list[str] = []
+    handler.emit = lambda record: texts.append(record.getMessage())  # type: ignore[method-assign]
+    package.addHandler(handler)
     try:
-        yield
+        yield texts
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
-
-
-class _Warnings(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.texts: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.texts.append(record.getMessage())
+        package.removeHandler(handler)
 
 
 def _no_page(_: RunFacts) -> str:
     return ""
 
 
-class _Charts:
-    """Charts that are drawn once: most changes leave most charts as they were."""
+def _drawn_once() -> property:
+    """The charts of a page: most changes leave most of them as they were."""
+    draw, drawn = Chart.svg.fget, dict[str, str]()
 
-    def __init__(self) -> None:
-        self._draw = Chart.svg.fget
-        self._drawn: dict[str, str] = {}
+    def svg(chart: Chart) -> str:
+        if (key := repr(chart)) not in drawn:
+            drawn[key] = draw(chart)
+        return drawn[key]
 
-    def svg(self, chart: Chart) -> str:
-        key = repr(chart)
-        if key not in self._drawn:
-            self._drawn[key] = self._draw(chart)
-        return self._drawn[key]
+    return property(svg)
 
 
 class Subject:
@@ -244,8 +223,7 @@ class Subject:
         # To translate, and to check an export with.
         self._text = place / "text"
         self._text.write_text("one two three\nnine\nfour four five one two six\n")
-        self._page = _no_page
-        self._charts = _Charts()
+        self._page, self._charts = _no_page, _drawn_once()
         # What an operation warns of on folders that nobody has changed.
         self._usual: dict[str, list[str]] = {}
         self._config = changed(run.config, "train", max_steps=run.config.train.max_steps + 2)
@@ -260,11 +238,8 @@ class Subject:
         with self._copies() as (run_copy, data_copy):
             self._expected: dict[str, Any] = {}
             for name, work in self.operations.items():
-                package, warnings = logging.getLogger("mtkit"), _Warnings()
-                package.addHandler(warnings)
-                self._expected[name] = self._in_a_copy(work, run_copy, data_copy)
-                package.removeHandler(warnings)
-                self._usual[name] = warnings.texts
+                with warned() as self._usual[name]:
+                    self._expected[name] = self._in_a_copy(work, run_copy, data_copy)
 
     def try_out(self, which: str, mutation: Mutation) -> dict[str, Outcome]:
         """What each operation that reads the run, or the data, makes of a change of it."""
@@ -276,22 +251,16 @@ class Subject:
             return {name: self._outcome(name, mutation, run, data) for name in operations}
 
     def _outcome(self, name: str, mutation: Mutation, run: Path, data: Path) -> Outcome:
-        package, warnings = logging.getLogger("mtkit"), _Warnings()
-        package.addHandler(warnings)
         try:
-            with time_limit():
-                found = self._in_a_copy(self.operations[name], run, data)
+            with warned() as warnings:
+                result = self._in_a_copy(self.operations[name], run, data)
         except MtkitError as error:
             text = str(error)
             return Outcome("refused" if "\n" not in text and len(text) < 1500 else "unclear", text)
-        except Hang:
-            return Outcome("hangs")
         except Exception as error:
             return Outcome("traceback", repr(error)[:500])
-        finally:
-            package.removeHandler(warnings)
-        said = " ".join(text for text in warnings.texts if text not in self._usual[name])
-        if found == self._expected[name]:
+        said = " ".join(text for text in warnings if text not in self._usual[name])
+        if result == self._expected[name]:
             return Outcome("fell back" if said else "same", said)
         return Outcome("used" if mutation.is_allowed_to_matter else "differs", said)
 
@@ -318,15 +287,11 @@ class Subject:
             shutil.rmtree(own)
 
     def _resume(self, run: Path, data: Path) -> Any:
-        svg = property(self._charts.svg)
         with (
             unittest.mock.patch("mtkit.train.metrics.run_page", self._page),
-            unittest.mock.patch.object(Chart, "svg", svg),
+            unittest.mock.patch.object(Chart, "svg", self._charts),
         ):
-            return self._resumed(run, data)
-
-    def _resumed(self, run: Path, data: Path) -> Any:
-        assert train.run(self._config, PreparedData.open(data), run, device="cpu")
+            assert train.run(self._config, PreparedData.open(data), run, device="cpu")
         last = Run.open(run).checkpoints()[-1]
         return last.step, [
             hashlib.sha256((last.path / name).read_bytes()).hexdigest()
@@ -335,12 +300,11 @@ class Subject:
 
     def _translate(self, run: Path) -> Any:
         lines = self._text.read_text(encoding="utf-8").splitlines()
-        found = []
+        rows = []
         for which in (None, "best"):
             translator = Translator.load(run, checkpoint=which, device="cpu")
-            rows = translator.translate_nbest(lines, n_best=2)
-            found.append([[(one.text, one.score) for one in row] for row in rows])
-        return found
+            rows += translator.translate_nbest(lines, n_best=2)
+        return [[(best.text, best.score) for best in row] for row in rows]
 
     def _score(self, run: Path, data: Path) -> Any:
         src, tgt = PreparedData.open(data).text("test")
@@ -362,8 +326,8 @@ class Subject:
 
 def files_of(folder: Path) -> list[Path]:
     """The files of a folder; of TensorBoard's none, which mtkit never reads."""
-    found = sorted(path for path in folder.rglob("*") if path.is_file())
-    return [path for path in found if "tensorboard" not in path.parts]
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return [path for path in files if "tensorboard" not in path.parts]
 
 
 # Many changes of a file
