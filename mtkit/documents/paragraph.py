@@ -23,6 +23,8 @@ Element = Any
 XML_SPACE = "{http://www.w3.org/XML/1998/namespace}space"
 # Fields and codes that are nested more deeply have no meaning.
 MAX_NESTED = 50
+# Angular's names of a tag, START_LINK_1, and of its end, CLOSE_LINK.
+ANGULAR = re.compile(r"^(START|CLOSE)_(\w+?)(?:_\d+)?$")
 _SPACES = re.compile(r"[ \t\r\n]+")
 # At both ends of a line; without `(?<!`, time grows with the square of the spaces inside it.
 _OUTER_SPACES = r"|(?m:^)[ \t\r]+|(?<![ \t\r])[ \t\r]+(?m:$)"
@@ -215,7 +217,8 @@ class Paragraph:
             yield Piece("close", pair="/*")
         elif kind not in ("kept", "dropped"):
             # What a begin and its end have in common in XLIFF 1.2 and 2.0; nothing in Office.
-            pair = f"={child.get('startRef') or child.get('rid') or child.get('id')}"
+            name = child.get("startRef") or child.get("rid") or child.get("id")
+            pair = "=" + ANGULAR.sub(r"\2", name or "")
             pairs = {"begin": pair, "end": f"/{pair}"}
             yield Piece(kind, child, is_break=kind == "break", pair=pairs.get(kind, ""))
 

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 
 from lxml import etree
 
 from mtkit.base.copied import TAG, has_letters
 from mtkit.base.errors import MtkitError
 from mtkit.base.language_id import is_same_language
-from mtkit.documents.paragraph import Element, Paragraph, Piece, by_name, cut, local_name, xml_text
+from mtkit.documents.paragraph import (
+    ANGULAR,
+    Element,
+    Paragraph,
+    Piece,
+    by_name,
+    cut,
+    local_name,
+    xml_text,
+)
 from mtkit.documents.xml import Doubt, XmlDocument
 from mtkit.documents.zipped import Package
 
@@ -21,6 +32,11 @@ _UNTRANSLATED = {"new", "needs-translation", "needs-l10n", "initial"}
 _STATES = {"state": "translated", "approved": "no"}
 # The parts of a unit of 1.2 that are translated one by one.
 _PARTS = ".//*[@mtype='seg'][@mid]"
+# What is around the texts of a message of ICU, and what stands for its number.
+_ICU = re.compile(
+    r"(\{\s*[\w.-]+\s*,\s*(?:plural|select(?:ordinal)?)\s*,(?:\s*offset:\d+)?\s*[\w=-]+\s*\{"
+    r"|\}\s*[\w=-]+\s*\{|\}\s*\}|#)"
+)
 # Files that stay as they are and are named; more would not fit into one line.
 _MAX_NAMED = 3
 
@@ -44,14 +60,34 @@ class Unit(Paragraph):
         self.is_translated = old != "" and not states & _UNTRANSLATED
         self.is_replaced = old not in ("", self.element.xpath("string()").strip())
 
+    def kind(self, node: Element) -> str:
+        """What a node is in a text; a line break ends it, and Angular has two `x` for a pair."""
+        if not {"lb", "xlf:lb", "LINE_BREAK"}.isdisjoint(node.values()):
+            return "break"
+        end = ANGULAR.match(node.get("id", "")) if local_name(node) == "x" else None
+        return {"START": "begin", "CLOSE": "end"}[end[1]] if end else super().kind(node)
+
+    @cached_property
+    def _is_message(self) -> bool:
+        """Whether it is a message of ICU that has no braces in its texts."""
+        texts = _ICU.split("".join(self.element.itertext()).strip())
+        counts = Counter(sign[0] + sign[-1] for sign in texts[1::2])
+        is_whole = not (texts[0] or texts[-1]) and counts["{{"] == counts["}}"] > 0
+        return is_whole and not re.search("[{}]", "".join(texts[::2]))
+
     def _texts(self, text: str, separator: str) -> Iterator[Piece]:
-        """Cut a text also at tags that are written as text, as of HTML in another format."""
+        """Cut a text also at what is written as text: tags, and the signs of messages of ICU."""
         at = 0
-        for tag in TAG.finditer(text):
-            yield from cut(text[at : tag.start()], separator)
-            kind, name = ("end" if tag[1] else "begin"), f"{tag[1]}<{tag[2]}"
-            yield Piece(kind, parts=[Piece("text", text=tag[0])], pair=name)
-            at = tag.end()
+        signs = [*TAG.finditer(text), *(_ICU.finditer(text) if self._is_message else ())]
+        for sign in sorted(signs, key=re.Match.start):
+            if sign.start() < at:
+                continue
+            yield from cut(text[at : sign.start()], separator)
+            at, parts = sign.end(), [Piece("text", text=sign[0])]
+            if sign.re is TAG:
+                yield Piece("end" if sign[1] else "begin", parts=parts, pair=f"{sign[1]}<{sign[2]}")
+            else:
+                yield Piece("shown", parts=parts, is_break=sign[0] != "#")
         yield from cut(text[at:], separator)
 
     def render(self) -> None:
@@ -255,10 +291,11 @@ class Xliff(XmlDocument):
         if root not in others and not others.keys() >= {*files}:
             self._left_numbers = [number for number, file in enumerate(files) if file in others]
         if self._left_numbers:
-            names = list[str]()
-            for number in self._left_numbers:
-                original = " ".join(files[number].get("original", "").split())[:80]
-                names.append(f"{original or f'file {number + 1}'} ({others[files[number]]})")
+            originals = [" ".join(file.get("original", "").split())[:80] for file in files]
+            names = [
+                f"{originals[n] or f'file {n + 1}'} ({others[files[n]]})"
+                for n in self._left_numbers
+            ]
             if len(names) > _MAX_NAMED:
                 names[_MAX_NAMED:] = [f"and {len(names) - _MAX_NAMED:,} more"]
             self.notes.append(

@@ -241,6 +241,14 @@ def after(data: bytes, *lines: str | None, **marks: str) -> str:
         (unit("<![CDATA[<p>a <b>b</b></p>]]>"), ["a <g1>b</g1>"]),
         (unit('&lt;p>a <g id="1">b&lt;/p></g> c'), ["a <g1>b<x2/></g1> c"]),
         (unit('a <mrk mtype="protected">B</mrk> c'), ["a <x1/> c"]),
+        # Angular has two elements around words; each text of a message of ICU is one.
+        (unit('a <x id="START_LINK"/>b <x id="START_LINK_1"/>c<x id="CLOSE_LINK"/> d'
+              '<x id="CLOSE_LINK"/> e<x id="LINE_BREAK"/>f <x id="CLOSE_LINK"/>g'),
+         ["a <g1>b <g2>c</g2> d</g1> e", "f <x1/>g"]),
+        (unit('{N, plural, =0 {a <x id="I"/> b} other {# dogs {M, select, x {c} other {}}}}'),
+         ["a <x1/> b", "dogs", "c"]),
+        (unit("{N, plural, =0 {a} other {b {c} d}}"), ["{N, plural, =0 {a} other {b {c} d}}"]),
+        (unit("a {N, plural, =0 {b} other {c}}"), ["a {N, plural, =0 {b} other {c}}"]),
         (unit("One\n Two", attributes=' xml:space="preserve"'), ["One", "Two"]),
         (unit("One\n Two"), ["One Two"]),
         (unit("One", "<alt-trans><source>x</source><target>y</target></alt-trans>"), ["One"]),
@@ -265,11 +273,17 @@ def test_a_translation_of_xliff_stands_beside_its_source():
     )
 
 
-def test_tags_that_a_text_of_xliff_writes_as_text_are_kept():
+def test_tags_and_messages_that_a_text_of_xliff_writes_as_text_are_kept():
     new = after(xliff(unit("a &lt;b>red&lt;/b> house&lt;br>")), "ein Haus, <g1>rot</g1>")
     assert "<target>ein Haus, &lt;b&gt;rot&lt;/b&gt;&lt;br&gt;</target>" in new
     new = after(xliff(unit('a &lt;b t="a>b">red&lt;/b> x &lt;y and z>')), "<g1>rot</g1> &lt;y")
     assert '<target>&lt;b t="a&gt;b"&gt;rot&lt;/b&gt; &lt;y</target>' in new
+    new = after(
+        xliff(unit('{N, plural, =0 {a} other {b &lt;b> <x id="I"/> # c}} ')),
+        "A",
+        "<x3/><x1/> <x2/>D",
+    )
+    assert '<target>{N, plural, =0 {A} other {#&lt;b&gt; <x id="I"/>D}} </target>' in new
 
 
 @pytest.mark.parametrize("translation", ["Eins", "One"])
