@@ -117,12 +117,7 @@ class TokenBatches:
     """
 
     def __init__(
-        self,
-        pairs: SentencePairs,
-        *,
-        budget: int,
-        per_update: int = 1,
-        seed: int,
+        self, pairs: SentencePairs, *, budget: int, per_update: int = 1, seed: int
     ) -> None:
         if not len(pairs):
             raise MtkitError("there are no training pairs")

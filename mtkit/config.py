@@ -416,8 +416,7 @@ class DecodeConfig(Section):
         "lines have several, or nothing is known of them",
     )
     copy_numbers: bool = setting(
-        True,
-        "copy text without letters, or with addresses and placeholders only; not for a parser",
+        True, "copy text without letters, or with addresses and placeholders only; not for a parser"
     )
     precision: Literal["auto", "fp32", "bf16", "int8"] = setting(
         "auto",

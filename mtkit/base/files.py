@@ -35,10 +35,7 @@ log = logging.getLogger(__name__)
 
 # What a run folder and a prepared folder have, and what an export has.
 MANIFEST, EXPORT = "manifest.json", "export.json"
-_MAKERS = {
-    "run folder": "mtkit train makes one",
-    "prepared folder": "mtkit prepare makes one",
-}
+_MAKERS = {"run folder": "mtkit train makes one", "prepared folder": "mtkit prepare makes one"}
 # Folders that are looked at to say which one was meant.
 _MAX_SEARCHED = 100
 _CHECKSUM = "checksum"

@@ -88,12 +88,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
-        "compact_json": _compact_json,
-        "cut": cut,
-        "number": number,
-        "share": share,
-    }
+    environment.filters |= {f.__name__: f for f in (compact_json, cut, number, share)}
     return environment
 
 
@@ -120,7 +115,7 @@ def _symbol(match: re.Match[str]) -> str:
     return "\u2421" if code == 0x7F else "\ufffd"
 
 
-def _compact_json(value: Any) -> Iterator[Markup]:
+def compact_json(value: Any) -> Iterator[Markup]:
     """JSON for a `<script>` element, in UTF-8, in parts that need little memory.
 
     `tojson` has six bytes for most other letters.

@@ -20,11 +20,7 @@ from .rules.findings import KINDS as KINDS, Finding as Finding
 from .rules.marks import Text as Text
 from .rules.rules import in_other_languages as in_other_languages
 from .model.fit import fit_pairs as fit_pairs, fit_run as fit_run
-from .rules.limits import (
-    BELOW as BELOW,
-    MAX_SAMPLED as MAX_SAMPLED,
-    MIN_LETTERS as MIN_LETTERS,
-)
+from .rules.limits import BELOW as BELOW, MAX_SAMPLED as MAX_SAMPLED, MIN_LETTERS as MIN_LETTERS
 from .report import (
     BlockReport as BlockReport,
     Counts as Counts,

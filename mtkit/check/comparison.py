@@ -253,9 +253,7 @@ def _counts(systems: Sequence[ComparedSystem]) -> list[tuple[str, str, list[int 
 
 
 def _packed(
-    system: ComparedSystem,
-    by_metric: Sequence[Sequence[float | None]],
-    sources: Sequence[str],
+    system: ComparedSystem, by_metric: Sequence[Sequence[float | None]], sources: Sequence[str]
 ) -> dict[str, Any]:
     """A system for the script: texts, scores, forecasts, and findings by the index of the line."""
     packed: dict[str, Any] = {

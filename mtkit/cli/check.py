@@ -281,11 +281,7 @@ def _checker(
 
 
 def _blocks(
-    pairs: Iterator[Pair],
-    translator: Translator | None,
-    prober: Prober | None,
-    *,
-    all_pairs: bool,
+    pairs: Iterator[Pair], translator: Translator | None, prober: Prober | None, *, all_pairs: bool
 ) -> Iterator[Block]:
     """The pairs in blocks, with what a model knows of all, or of those of the first block."""
     from mtkit.translate import Translation

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -83,11 +83,6 @@ def compare(
     lower_is_better: tuple[str, ...],
     src_path: Path | None,
     references: tuple[Path, ...],
-    test_set: str | None,
-    data_path: Path | None,
-    split: Literal["valid", "test"],
-    src_lang: str | None,
-    tgt_lang: str | None,
     **decode: Any,
 ) -> None:
     """Write a page with the scores of systems, and their lines, worst first, compared with
@@ -106,8 +101,7 @@ def compare(
     several by how different their words are. The page is one file that loads nothing, and opens in
     every browser.
     """
-    advice = "or --src and --reference"
-    choice = TextChoice(test_set, data_path, split, src_lang, tgt_lang, advice)
+    choice = TextChoice.taken_from(decode, advice="or --src and --reference")
     files = [path for path in paths if not path.is_dir()]
     _check(paths, files, src_path, references)
     output = output_of(output_path)
@@ -145,10 +139,7 @@ def compare(
 
 
 def _check(
-    paths: Sequence[Path],
-    files: Sequence[Path],
-    src_path: Path | None,
-    references: Sequence[Path],
+    paths: Sequence[Path], files: Sequence[Path], src_path: Path | None, references: Sequence[Path]
 ) -> None:
     """Refuse options that do not go with these systems and with each other."""
     from mtkit.score import check_seed

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -121,13 +121,7 @@ def option_group(heading: str) -> Callable[..., Decorator]:
 
 def together(*options: Decorator) -> Decorator:
     """Several options as one decorator."""
-
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return decorate
+    return lambda function: reduce(lambda command, add: add(command), reversed(options), function)
 
 
 INFORMATION = "Information"

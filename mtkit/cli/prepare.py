@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 data_option = shared.option_group("Your data")
 cleaning_option = shared.option_group("Cleaning and vocabulary")
 output_option = shared.option_group("Output")
+# The options that describe a corpus.
+_DATA = ("src_lang", "tgt_lang", "train", "train_from", "valid", "valid_from", "test", "test_from")
 # A split in two files.
 two_files: dict[str, Any] = {"type": (shared.PathArgument, shared.PathArgument), "multiple": True}
 
@@ -108,19 +110,13 @@ def prepare(
     corpus_file: Path | None,
     list_corpora: bool,
     list_settings: bool,
-    dry_run: bool,
     page_path: Path | None,
     check_path: Path | None,
     out: Path | None,
-    force: bool,
-    workers: int | None,
     vocab_size: int | None,
-    tokenizer_from: Path | None,
-    added_languages: tuple[str, ...],
-    add_characters: bool,
     overrides: tuple[str, ...],
     no_cleaning: bool,
-    **data: Any,
+    **given: Any,
 ) -> None:
     """Clean a parallel corpus, learn BPE, and encode it for training.
 
@@ -144,6 +140,7 @@ def prepare(
         corpus_file, name = Path(name), Path(name).stem
     if Path(name).name != name or name.startswith("."):
         raise click.UsageError(f"NAME: {name!r} cannot be the name of a folder under data/")
+    data = {key: given.pop(key) for key in _DATA}
     if corpus_file is not None:
         shared.refuse_given(
             data, f"cannot be combined with {corpus_file}, which describes the data"
@@ -175,17 +172,12 @@ def prepare(
     options = PrepareOptions(
         settings=settings | ({} if vocab_size is None else {"vocab_size": vocab_size}),
         overrides=(*NO_CLEANING, *overrides) if no_cleaning else overrides,
-        tokenizer_from=tokenizer_from,
-        added_languages=added_languages,
-        add_characters=add_characters,
-        workers=workers,
-        force=force,
-        dry_run=dry_run,
         check=check_path,
         on_finished=partial(write_page, page_path) if page_path else None,
+        **given,
     )
     done = run(corpus, target, options)
-    if dry_run:
+    if options.dry_run:
         print_text(tables.dropped_samples(done))
     # After the samples and every warning, so that they are the last lines on a terminal.
     if log.isEnabledFor(logging.INFO):
@@ -193,12 +185,12 @@ def prepare(
     written = [f"report: {page_path}"] if page_path else []
     written += [f"findings: {check_path}"] if check_path else []
     report = "".join(f"; {part}" for part in written)
-    if dry_run:
+    if options.dry_run:
         log.info("dry run: no data was written%s", report)
     else:
         log.info("wrote %s%s; to train on it:", done.path, report)
         if log.isEnabledFor(logging.INFO):
-            config, start = _config_for(done, tokenizer_from)
+            config, start = _config_for(done, options.tokenizer_from)
             say(f"mtkit train --config {config} --data {shlex.quote(str(done.path))}{start}")
 
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -108,11 +108,6 @@ def score(
     hypotheses: tuple[Path, ...],
     references: tuple[Path, ...],
     run_paths: tuple[Path, ...],
-    test_set: str | None,
-    data_path: Path | None,
-    split: Literal["valid", "test"],
-    src_lang: str | None,
-    tgt_lang: str | None,
     **values: Any,
 ) -> None:
     """Score translations with sacreBLEU, and print each score with its signature.
@@ -135,8 +130,8 @@ def score(
         shared.refuse_given(
             ["sentence"], "requires one system, and cannot be combined with --paired"
         )
+    choice = TextChoice.taken_from(values)
     decode = shared.DecodeOptions.parse(**values)
-    choice = TextChoice(test_set, data_path, split, src_lang, tgt_lang)
     if hypotheses:
         _score_files(hypotheses, references, choice, scores)
         return
@@ -145,9 +140,9 @@ def score(
     for run in runs:
         if run.manifest.data.task == "parsing":
             raise MtkitError(f"{run.path}: is a parser, which mtkit score-trees scores")
-    if test_set is not None:
+    if choice.test_set is not None:
         shared.refuse_given(["data_path", "split"], "cannot be combined with --test-set")
-    elif data_path is None and not any(map(scored_texts.is_multilingual, runs)):
+    elif choice.data_path is None and not any(map(scored_texts.is_multilingual, runs)):
         unlike = f"a model with several languages, unlike {runs[0].path}"
         shared.refuse_given(["src_lang"], f"requires {unlike}")
         if scores.protocol != "paper":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -46,8 +46,6 @@ def score_trees(
     paths: tuple[Path, ...],
     gold_path: Path | None,
     run_paths: tuple[Path, ...],
-    data_path: Path | None,
-    split: Literal["valid", "test"],
     as_json: bool,
     **decode: Any,
 ) -> None:
@@ -71,7 +69,7 @@ def score_trees(
         for run in runs:
             if run.manifest.data.task != "parsing":
                 raise MtkitError(f"{run.path}: translates, and mtkit score-trees takes parsers")
-        choice = TextChoice(None, data_path, split, advice="or TREES and --reference")
+        choice = TextChoice.taken_from(decode, advice="or TREES and --reference")
         golds, systems = _trees_of_parsers(runs, choice, shared.DecodeOptions.parse(**decode))
     from mtkit.cli import tables
     from mtkit.parsing import score_trees

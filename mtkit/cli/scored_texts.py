@@ -31,12 +31,17 @@ TRANSLATING = (
 class TextChoice(NamedTuple):
     """A public test set, or else a text of the data of runs; `advice` is for runs without data."""
 
-    test_set: str | None
     data_path: Path | None
     split: Literal["valid", "test"]
+    test_set: str | None = None
     src_lang: str | None = None
     tgt_lang: str | None = None
     advice: str = "or HYP and --reference"
+
+    @classmethod
+    def taken_from(cls, values: dict[str, Any], **more: Any) -> TextChoice:
+        """The choice of these options, which are removed from the values of all options."""
+        return cls(**{name: values.pop(name) for name in cls._fields if name in values}, **more)
 
 
 def texts_of(runs: Sequence[Run], choice: TextChoice) -> dict[str, ScoredText]:

@@ -192,12 +192,7 @@ class Part(Unit):
     is_translated = True
 
     def __init__(
-        self,
-        whole: Unit,
-        source: Element,
-        target: Element | None,
-        before: Element | None,
-        gap: str,
+        self, whole: Unit, source: Element, target: Element | None, before: Element | None, gap: str
     ) -> None:
         Paragraph.__init__(self, source)
         self.unit, self.target, self.target_part = whole.unit, whole.target, target

@@ -215,9 +215,7 @@ def make_task(name: str, tokenizer: Tokenizer, *, tokenized: bool) -> Task:
     return Parsing(tokenizer, tokenized=tokenized) if name == "parsing" else Task()
 
 
-def counted_words(
-    vocabularies: Vocabularies,
-) -> tuple[Mask, Mask]:
+def counted_words(vocabularies: Vocabularies) -> tuple[Mask, Mask]:
     """The tokens that words are counted by, with `model.positions: words`.
 
     Returns:

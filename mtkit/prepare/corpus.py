@@ -213,8 +213,7 @@ class Corpus:
     def factors(self, sizes: Sequence[float]) -> list[float]:
         """What the weights of each direction are multiplied with; the largest direction has 1.
 
-        Args:
-            sizes: the number of pairs of each direction, each as often as it is used.
+        `sizes` are the numbers of pairs of the directions, each pair as often as it is used.
         """
         largest = max(sizes)
         return [(size / largest) ** (1 / self.temperature - 1) if size else 1.0 for size in sizes]

@@ -352,8 +352,7 @@ def _is_reverse(
         return ours != theirs
     between = "and" if is_joint else "to"
     raise _unsuited(
-        path,
-        f"was learned for {has[0]} {between} {has[1]}, not for {wanted[0]} to {wanted[1]}",
+        path, f"was learned for {has[0]} {between} {has[1]}, not for {wanted[0]} to {wanted[1]}"
     )
 
 

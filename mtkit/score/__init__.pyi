@@ -1,7 +1,4 @@
-from .public_test_sets import (
-    ScoredText as ScoredText,
-    find_test_set as find_test_set,
-)
+from .public_test_sets import ScoredText as ScoredText, find_test_set as find_test_set
 from .scores import (
     METRIC_NAMES as METRIC_NAMES,
     Metric as Metric,

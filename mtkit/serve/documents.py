@@ -98,7 +98,7 @@ def _read(
         raise TooLargeError(f"the file has {count} segments, more than {limits.lines}")
     if (longest := max(map(len, lines), default=0)) > limits.characters:
         raise TooLargeError(f"a segment has {longest} characters, more than {limits.characters}")
-    windows: Iterable[list[str]] = in_parts(lines, len, service.max_part)
+    windows: Iterable[list[str]] = in_parts(lines, map(len, lines), service.max_part)
     if file.ending != "txt":
         windows = markup_windows(windows)
     return opened, ["\n".join(window) for window in windows]

@@ -27,7 +27,8 @@ async def check_texts(
     """
     checked = list[Checked]()
     lines_of_all = [line for text in texts for line in text.lines]
-    for lines in in_parts(lines_of_all, _work, _CHARACTERS):
+    work = [_LINE + len(line.source) + len(line.translation.text) for line in lines_of_all]
+    for lines in in_parts(lines_of_all, work, _CHARACTERS):
         checked += await scheduler.in_thread("check", _check_lines, checker, lines)
     verdict = Verdict(below, checker.forecast)
     for line in checked:
@@ -36,10 +37,6 @@ async def check_texts(
     sentences = tuple(verdict.sentences()[verdict.lines == 1 :])
     left = iter(checked)
     return [_joined(list(islice(left, len(text.lines))), sentences) for text in texts]
-
-
-def _work(line: LinePair) -> int:
-    return _LINE + len(line.source) + len(line.translation.text)
 
 
 def _check_lines(checker: Checker, lines: Sequence[LinePair]) -> list[Checked]:

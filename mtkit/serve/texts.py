@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import html
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from mtkit.base.character_references import unescape
@@ -94,14 +94,12 @@ async def translate_texts(
             task.cancel()
 
 
-def in_parts(
-    items: Sequence[Item], size_of: Callable[[Item], int], most: int
-) -> Iterator[list[Item]]:
+def in_parts(items: Iterable[Item], sizes: Iterable[int], most: int) -> Iterator[list[Item]]:
     """The items in parts, which end as soon as they have this size."""
     part, size = list[Item](), 0
-    for item in items:
+    for item, of_item in zip(items, sizes, strict=True):
         part.append(item)
-        size += size_of(item)
+        size += of_item
         if size >= most:
             yield part
             part, size = [], 0

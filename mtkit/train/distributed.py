@@ -114,9 +114,8 @@ class Workers:
 
     def of_rank_zero(self, action: Callable[[], Any]) -> Any:
         """The result of an action of the first worker, which JSON can hold; raises likewise."""
-        return self.gather(self.run_on_all_ranks(lambda: action() if self.is_rank_zero else None))[
-            0
-        ]
+        own = self.run_on_all_ranks(lambda: action() if self.is_rank_zero else None)
+        return self.gather(own)[0]
 
     def share_gradients(self, model: nn.Module) -> nn.Module:
         """The model with a backward pass that gives all workers the mean of all gradients (DDP)."""

@@ -20,12 +20,7 @@ from mtkit.run_folder import Run
 from mtkit.translate.choosing import choose
 from mtkit.translate.decoding import Backend
 from mtkit.translate.doubts import IncompleteTranslations
-from mtkit.translate.loading import (
-    LoadedRuns,
-    check_combination,
-    choose_direction,
-    load_runs,
-)
+from mtkit.translate.loading import LoadedRuns, check_combination, choose_direction, load_runs
 from mtkit.translate.native_decoder import Native
 from mtkit.translate.reading import Window, pair_windows
 from mtkit.translate.requests import PendingWindow, Translation

@@ -22,11 +22,7 @@ from mtkit.check.model.examples import Examples
 from mtkit.check.model.lexicon import Lexicon
 from mtkit.check.model.linear import Regression
 from mtkit.check.model.prober import contrasts_of, features_of_samples, sampler_of
-from mtkit.check.model.run_quality import (
-    DirectionChecks,
-    RunChecks,
-    save_checks,
-)
+from mtkit.check.model.run_quality import DirectionChecks, RunChecks, save_checks
 from mtkit.check.rules import limits
 from mtkit.check.rules.facts import PairFacts
 from mtkit.check.rules.marks import Text
@@ -59,12 +55,7 @@ class _Forecasts(NamedTuple):
     with_examples: Forecast | None = None
 
 
-def fit_run(
-    run: Run,
-    data: PreparedData,
-    *,
-    device: str = "auto",
-) -> RunChecks | None:
+def fit_run(run: Run, data: PreparedData, *, device: str = "auto") -> RunChecks | None:
     """Fit the checks of a trained run to its data; None if the validation set is too small.
 
     Raises:
@@ -140,11 +131,7 @@ def _reported(by_direction: Iterable[Sequence[Pair]]) -> Iterator[None]:
 
 
 def _fit(
-    run: Run,
-    train: Mapping[str, Sequence[Pair]],
-    directions: Sequence[_Direction],
-    *,
-    device: str,
+    run: Run, train: Mapping[str, Sequence[Pair]], directions: Sequence[_Direction], *, device: str
 ) -> RunChecks:
     """Fit all directions; `train` has the training pairs of each target language."""
     lexicons = {language: Lexicon.learn(pairs) for language, pairs in train.items()}

@@ -69,10 +69,7 @@ class Prober(AbstractContextManager["Prober"]):
 def sampler_of(translator: Translator) -> Sampler:
     """What draws the samples of a thorough check."""
     return Sampler(
-        translator,
-        count=limits.SAMPLES,
-        top_p=limits.SAMPLES_TOP_P,
-        top_k=limits.SAMPLES_TOP_K,
+        translator, count=limits.SAMPLES, top_p=limits.SAMPLES_TOP_P, top_k=limits.SAMPLES_TOP_K
     )
 
 
