@@ -71,12 +71,10 @@ def _header(**changes: Any) -> Callable[[bytes], bytes]:
     "damage",
     [
         lambda content: b"",
-        lambda content: content[:20],
         lambda content: content[:-1],
         lambda content: b"\xff" * 8 + content[8:],
         lambda content: content[:8] + b"[" * (len(content) - 8),
         _header(data_offsets=[4, 28]),
-        _header(data_offsets=[-4, 20]),
         _header(data_offsets=[0, 2**70]),
         _header(data_offsets=[float("inf"), 24]),
         _header(data_offsets=None),

@@ -84,11 +84,9 @@ def test_trees_that_do_not_match_are_refused_by_file_and_line(files, found, word
         # The parts of a forest have the right words, and evalb scores them; we do not.
         ("(NP (XX c)) (VP (XX d))", "2 trees"),
         ("", "0 trees"),
-        (" \t", "0 trees"),
         ("(NP (XX c) (XX e))", "word 2 is 'e', and 'd' in the gold tree"),
         ("(NP (XX c) (XX d) (XX d))", "3 words, and 2 in the gold tree"),
         ("(NP (XX c) (XX d)", "unbalanced brackets: the tree that begins here is not closed"),
-        ("(NP (XX c) (XX d)) .", "'.' has no part-of-speech tag, as in (NN .)"),
         ("no parse", "'no' has no part-of-speech tag, as in (NN no)"),
         ("(NP c d)", "'d' in the bracket of the word 'c'"),
         ("\x00\ufffd", "'\\x00\ufffd' has no part-of-speech tag"),

@@ -52,13 +52,11 @@ def test_a_parser_copies_nothing(parser, place):
     [
         ("HTML", "<!DOCTYPE html>\n<html>"),
         ("HTML", "<p>One <b>two</b></p>"),
-        ("HTML", "plain\n<li>one</li>"),
         ("XML", "<?xml version='1.0'?>"),
         ("XML", '<xliff version="1.2">'),
         ("WebVTT", "WEBVTT\n\n00:01.000 --> 00:02.000\nOne."),
         ("SRT", "1\n00:00:01,000 --> 00:00:02,500\nOne."),
         ("PO", 'msgid ""\nmsgstr ""'),
-        ("PO", '# a comment\n\nmsgid "One"'),
         ("JSON", '{\n  "title": "One",\n  "text": "Two"\n}'),
         ("LaTeX", "\\documentclass{article}"),
         ("Markdown", "# One\n\nTwo **3** four."),

@@ -342,7 +342,6 @@ USUAL = ["ctranslate2", "huggingface", "argos"]
     [
         ({"norm": "pre"}, ["huggingface"], "norm pre"),
         ({"positions": "learned"}, ["huggingface"], "positions learned"),
-        ({"positions": "none"}, ["huggingface"], "positions none"),
         ({"positions": "words"}, [*USUAL, "onnx"], "positions words"),
         ({"attention_window": 4}, USUAL, "attention_window 4"),
         ({"attention_scale": 1.0}, USUAL, "attention_scale 1.0"),

@@ -49,7 +49,6 @@ def test_traces_and_function_tags_and_wrappers_are_left_out_as_evalb_does():
     ("text", "line", "reason"),
     [
         (f"{ANN}\n(S (NP (NN a))\n{ANN}", 2, "the tree that begins here is not closed"),
-        (f"{ANN}\n(S (NN a)", 2, "the tree that begins here is not closed"),
         (f"{ANN}\n(S (NN a)))", 2, "unbalanced brackets: ) without ("),
         (f"{ANN}\n\n(S (-NONE- *))", 3, "an empty tree"),
         ("()", 1, "an empty bracket"),

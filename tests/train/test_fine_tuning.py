@@ -366,7 +366,6 @@ def test_a_run_does_not_start_from_itself_and_keeps_its_checkpoints(tunings, beg
     [
         ("runs/a", "runs/a", None),
         ("runs/a:best", "runs/a", "best"),
-        ("runs/a:last", "runs/a", "last"),
         ("runs/a:1500", "runs/a", "1500"),
         ("runs/a:average:3", "runs/a", "average:3"),
         ("C:/runs/a", "C:/runs/a", None),

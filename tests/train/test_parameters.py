@@ -144,8 +144,6 @@ def test_names_that_are_not_there_and_nothing_to_train_are_refused(given, messag
         (["train.learning_rate=1e-4"], "train.learning_rate: the schedule paper has a formula"),
         (["train.schedule=linear"], "train.learning_rate: the schedule linear needs it"),
         (["train.fsdp=true", "train.ema=0.9"], "train.ema: cannot be combined with train.fsdp"),
-        (["train.fsdp=true", "train.freeze=x"], "train.freeze: cannot be combined"),
-        (["train.fsdp=true", "train.optimizer=muon"], "train.optimizer: cannot be combined"),
         (["train.freeze=[1]"], "train.freeze.0: expected a valid string, not 1"),
         (["train.freeze=12"], "train.freeze: expected a name, or a list of names, not 12"),
         (['train.freeze=[""]'], "train.freeze.0: expected a name, or a list of names, not ''"),

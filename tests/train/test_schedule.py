@@ -107,10 +107,8 @@ def test_a_finish_falls_linearly_from_the_planned_rate_to_zero(form: str, after:
         ({}, 24, 8),
         ({}, 8, 8),
         ({}, 6, 6),  # three quarters of six are four
-        ({}, 4, 5),
         ({}, 1, 3),
         ({"schedule": "linear", "learning_rate": 0.2}, 12, 8),
-        ({"schedule": "cosine", "learning_rate": 0.2}, 12, 8),
         ({"warmup_steps": 2}, 12, 3),
         ({"warmup_steps": 40, "max_steps": 10}, 16, 14),
         # A planned decay begins in the warm-up, after update 6.

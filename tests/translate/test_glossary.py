@@ -71,7 +71,6 @@ def test_a_glossary_is_read_from_a_plain_or_compressed_file(name, tmp_path):
         ("cat\tKatze\tf\n", "line 1: has 3 columns"),
         ("\tKatze\n", "line 1: the source term is empty"),
         ("cat\t \n", "line 1: the target term is empty"),
-        ("#comment\n", "line 1: has 1 column"),
         ("cat\tKatze\n\nbig  cat\tx\nbig cat\ty\n", "line 4: the source term 'big cat' has the "),
         (b"cat\tK\xe4tzchen\n", "line 1: not UTF-8"),
     ],
@@ -123,7 +122,6 @@ def test_the_checksum_is_that_of_the_terms(tmp_path):
         # At word boundaries.
         ({"cat": "x"}, "cats concatenate the cat.", "x"),
         ({"cat": "x"}, 'a (cat), "cat" and cat\'s', "xxx"),
-        ({"cat": "x"}, "cat-like", "x"),
         ({"cat": "x"}, "cat_like cat2 cate\u0301", ""),
         ({"C++": "x"}, "C++ and C+", "x"),
         # The longest one, and none inside of it.
@@ -143,9 +141,7 @@ def test_the_checksum_is_that_of_the_terms(tmp_path):
         ({"猫": "x", "黒猫": "y"}, "黒猫と猫がいる", "yx"),
         ({"AI": "x"}, "生成AI技術", "x"),
         ({"แมว": "x"}, "ฉันมีแมวดำ", "x"),
-        ({"กา": "x"}, "กาแฟ ก", "x"),
         ({"고양이": "x"}, "고양이 고양이가", "x"),
-        ({"cat": "x"}, "", ""),
     ],
 )
 def test_source_terms_are_found(terms, line, expected):

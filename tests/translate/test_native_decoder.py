@@ -105,7 +105,6 @@ ON_CPU = "needs the native engine on a CPU, but"
         ("engine=native", {}, (*NATIVE, "fp32", "")),
         ("engine=torch", {}, (*TORCH, "fp32", "")),
         ("", {"device": "cuda"}, (*TORCH, "fp32", "a GPU needs PyTorch")),
-        ("precision=fp32", {"device": "cuda"}, (*TORCH, "fp32", "a GPU needs PyTorch")),
         ("precision=bf16", {"device": "cuda"}, (*TORCH, "bf16", "a GPU needs PyTorch")),
         ("precision=int8", {"device": "cuda"}, "decode.precision int8: is for CPUs"),
         ("", {"reason": "no compiler"}, (*TORCH, "fp32", "no compiler")),
