@@ -36,7 +36,6 @@ PAD, BOS, EOS = 0, 1, 2
         (b"a\r\nb\r\n", ["a", "b"]),
         (b"a\r\nb\r", ["a", "b"]),
         (b"a\rb\n", ["a\rb"]),
-        (b"\r\n", [""]),
         (b"\xef\xbb\xbfa\nb\n", ["a", "b"]),
         (b"a\n\xef\xbb\xbfb\n", ["a", "\ufeffb"]),
         ("a\u2028b\u2029c\n".encode(), ["a\u2028b\u2029c"]),

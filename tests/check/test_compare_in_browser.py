@@ -229,7 +229,6 @@ def test_a_finding_is_shown_where_it_is(browser, tmp_path):
         ({"text": "katzen"}, [4]),
         ({"from": "5"}, [1, 2]),
         ({"to": "3"}, [3, 4, 5]),
-        ({"from": "5", "to": "6"}, [2]),
         ({"line": "4"}, [4]),
         ({"line": "40"}, []),
         ({"from": "5", "text": "ball"}, [1]),

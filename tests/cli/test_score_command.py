@@ -188,7 +188,6 @@ def test_what_pytorch_alone_computes_is_in_float32_whatever_the_run_translates_i
     ("options", "message"),
     [
         ("--beam-size=4", "--beam-size cannot be combined with HYP"),
-        ("--split=test", "--split cannot be combined with HYP"),
         ("--run=x", "--run cannot be combined with HYP"),
         ("--tgt-lang de", "--tgt-lang requires --protocol paper"),
         ("--protocol=paper --tgt-lang=", "--tgt-lang"),

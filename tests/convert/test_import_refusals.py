@@ -70,7 +70,6 @@ def test_the_check_stays_within_the_positions_of_the_model(count, source, tmp_pa
         ({"d_model": "32"}, "d_model: expected a valid integer, not '32'"),
         ({"encoder_layers": 3}, "has no tensor model.encoder.layers.2."),
         ({"encoder_layers": 1}, "has a tensor that is not of a Marian model: model.encoder.la"),
-        ({"encoder_layers": 0}, "encoder_layers: expected greater than or equal to 1, not 0"),
         ({"encoder_ffn_dim": 32, "decoder_ffn_dim": 32}, "the shape [64, 32], not [32, 32]"),
         ({"encoder_attention_heads": 5, "decoder_attention_heads": 5}, "divided by 2 and by 5"),
         ({"dropout": 2.0}, "dropout: expected less than 1, not 2.0"),

@@ -116,7 +116,6 @@ START = "{src_lang: en, tgt_lang: de, train: [[train.en, train.de]], valid: [val
         (f"{START}, task: parsing}}", "unknown key tgt_lang"),
         ("{task: translation, train: [], valid: x}", "task: expected 'parsing'"),
         ("{task: parsing, train: [{source: a, tag: bt}], valid: x}", "entry 1: unknown key tag"),
-        (TRAIN.format("wieght: 2"), "unknown key wieght; did you mean weight?"),
         (TRAIN.format("weight: 0"), "weight: expected greater than 0, not 0"),
         (TRAIN.format("weight: .inf"), "weight: expected a finite number, not inf"),
         (TRAIN.format("tag: b t"), "'b t' cannot be the name of a tag"),

@@ -508,7 +508,6 @@ def test_the_text_of_codes_is_left_out_and_that_of_highlights_kept(tmp_path):
         ("Line one<ph>&lt;br/></ph>line two", "Line one line two"),
         ("Name<ut>{\\tab }</ut>Age", "Name Age"),
         ("one<ph x='1'/>two", "one two"),
-        ("one<it>&lt;br></it>two", "one two"),
         ("one.<ph>\\n</ph>Two", "one. Two"),
         ("1.<ph>\\t</ph>'Repeat' it", "1. 'Repeat' it"),
         ("one<ph type='lb'/>two", "one two"),

@@ -71,7 +71,6 @@ def test_ignored_tags_keep_their_content(served, ignored, kept):
     "text",
     [
         "<code>{}</code>",
-        "<pre>{}</pre>",
         "<p>{}</p>",
         "<br>{}</br>",
         "<script>{}</script>",

@@ -48,7 +48,6 @@ def test_only_line_ends_of_windows_change_in_a_form(served, plain):
     ("changes", "message"),
     [
         ({"q": None}, "Invalid request: missing q parameter"),
-        ({"source": None}, "Invalid request: missing source parameter"),
         ({"target": ""}, "Invalid request: missing target parameter"),
         ({"source": "zz"}, "zz is not supported"),
         ({"format": "pdf"}, "pdf format is not supported"),
@@ -64,7 +63,6 @@ def test_only_line_ends_of_windows_change_in_a_form(served, plain):
         ({"q": "\n" * 10_000}, "Invalid request: request (10001) exceeds line limit (10000)"),
         ({"q": ["\n" * 5_000] * 2}, "Invalid request: request (10002) exceeds line limit (10000)"),
         ({"q": 7}, "Invalid request: q parameter is not a text or a list of texts"),
-        ({"source": 7}, "Invalid request: source parameter is not a text or a list of texts"),
         *(
             (
                 {"glossary": glossary},

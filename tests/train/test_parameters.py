@@ -149,7 +149,6 @@ def test_names_that_are_not_there_and_nothing_to_train_are_refused(given, messag
         (['train.freeze=[""]'], "train.freeze.0: expected a name, or a list of names, not ''"),
         (["train.lora_alpha=2.0"], "train.lora_alpha: has no effect without train.lora_rank"),
         (["train.lora_alpha=1e308"], "train.lora_alpha: expected .*1000000"),
-        (["train.lora_matrices=x"], "train.lora_matrices: has no effect without train.lora_rank"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(given, message):

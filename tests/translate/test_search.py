@@ -384,13 +384,9 @@ def test_a_temperature_divides_log_probabilities():
         (Sampling(top_k=4), {2, 3, 4, 6}),
         (Sampling(top_p=0.8), {2, 3, 4, 6}),
         (Sampling(top_k=7), {1, 2, 3, 4, 5, 6}),
-        (Sampling(top_k=99), {1, 2, 3, 4, 5, 6}),
-        (Sampling(top_p=0.01), {6}),
         (Sampling(top_p=0.29), {6}),
         (Sampling(top_p=0.31), {2, 6}),
-        (Sampling(top_p=0.56), {2, 4, 6}),
         (Sampling(top_p=0.76), {2, 3, 4, 6}),
-        (Sampling(top_p=0.86), {2, 3, 4, 5, 6}),
         (Sampling(top_p=0.96), {1, 2, 3, 4, 5, 6}),
         # 0.3 of the 0.55 that two words have together is more than half of it, and of 1 it is not.
         (Sampling(top_k=2, top_p=0.5), {6}),
