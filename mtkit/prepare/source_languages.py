@@ -27,8 +27,7 @@ _MAX_HELD_OUT = 200
 def warn_of_codes(directions: Sequence[tuple[str, str]]) -> None:
     """Warn of language codes that are probably mistakes, in pairs of source and target language."""
     for code in dict.fromkeys(code for pair in directions for code in pair):
-        meant = language_id.meant_instead(code)
-        advice = f"; did you mean {meant}?" if meant else ""
+        advice = language_id.hint(code, ())
         if not language_id.is_language_tag(code):
             log.warning(
                 "%s is not a valid language tag, such as en, pt-BR or x-mine, so the language and "
@@ -36,7 +35,7 @@ def warn_of_codes(directions: Sequence[tuple[str, str]]) -> None:
                 code,
                 advice,
             )
-        elif meant:
+        elif advice:
             log.warning("%s is %s%s", code, language_id.language_name(code), advice)
     for src_lang, tgt_lang in directions:
         if language_id.is_same_tag(src_lang, tgt_lang):
