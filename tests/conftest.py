@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from support.served import Gate, Served
     from support.training import Trainings
 
+    from mtkit.train.report_page import RunFacts
+
 # The same examples every time, and none kept on disk: a test fails for everybody or for nobody.
 settings.register_profile("mtkit", derandomize=True, deadline=None, database=None, max_examples=60)
 settings.load_profile("mtkit")
@@ -215,6 +217,13 @@ def relabelled(run: Run, place: Path, **languages: str) -> Run:
     reseal(place / "manifest.json", lambda manifest: manifest["data"].update(languages))
     claim_checkpoints(place)
     return Run.open(place)
+
+
+def of_directions(run: Run, *directions: tuple[str, str]) -> Run:
+    """A run that says from now on that it was trained on these, a source and a target each."""
+    pairs = [{"src_lang": src, "tgt_lang": tgt} for src, tgt in directions]
+    reseal(run.path / "manifest.json", lambda manifest: manifest["data"].update(directions=pairs))
+    return Run.open(run.path)
 
 
 @pytest.fixture(autouse=True)
@@ -667,6 +676,19 @@ def tunings(fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
     from support.training import Trainings
 
     return Trainings(fine, tiny_data, tmp_path, tiny_run)
+
+
+@pytest.fixture
+def pages(monkeypatch: pytest.MonkeyPatch) -> list[RunFacts]:
+    """What the pages about runs are given, which are not drawn."""
+    given: list[RunFacts] = []
+
+    def page(facts: RunFacts) -> str:
+        given.append(facts)
+        return ""
+
+    monkeypatch.setattr("mtkit.train.metrics.run_page", page)
+    return given
 
 
 @pytest.fixture

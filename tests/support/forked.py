@@ -107,10 +107,10 @@ class Forked:
         self, input: bytes | None = None, timeout: float | None = None
     ) -> tuple[bytes, bytes]:
         """What it has written to its pipes, and to its file of errors, once it has ended."""
-        found = {1: b"", 2: b""}
+        output = {1: b"", 2: b""}
 
         def read(number: int, stream: IO[bytes]) -> None:
-            found[number] = stream.read()
+            output[number] = stream.read()
 
         threads = [
             threading.Thread(target=read, args=(number, stream), daemon=True)
@@ -127,7 +127,7 @@ class Forked:
         self.wait(timeout if timeout is not None else 60.0)
         for thread in threads:
             thread.join()
-        return found[1], self._err.read_bytes() if self._err else found[2]
+        return output[1], self._err.read_bytes() if self._err else output[2]
 
     def send_signal(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)

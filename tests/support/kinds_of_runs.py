@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from conftest import UNTRAINED, changed, number_pairs, random_run, reseal, write_pairs
+from conftest import UNTRAINED, changed, number_pairs, of_directions, random_run, write_pairs
 from support.m2m100 import write_m2m100
 from support.marian import Shape, write_marian
 from support.prepared import prepare_several
@@ -56,9 +56,7 @@ def _own_run(folder: Path, kind: str) -> Run:
         torch.nn.init.normal_(model.output_bias)
 
     run = random_run(folder / "run", data, 5, config=config, change=change)
-    origin = [{"src_lang": "en", "tgt_lang": "de"}, {"src_lang": "de", "tgt_lang": "en"}]
-    reseal(run.path / "manifest.json", lambda content: content["data"].update(directions=origin))
-    return Run.open(run.path)
+    return of_directions(run, ("en", "de"), ("de", "en"))
 
 
 def run_of_kind(folder: Path, kind: str) -> Run:

@@ -20,7 +20,7 @@ def prepare_several(
     """Each direction has the arguments about data that `mtkit.prepare.prepare_files` has."""
     corpus = preparing.Corpus(
         name,
-        [_sources(**one) for one in directions],
+        [_sources(**direction) for direction in directions],
         is_multilingual=True,
         temperature=temperature,
         tags=tags,
@@ -60,9 +60,9 @@ def _sources(
 
     return preparing.DirectionSources(
         **languages,
-        train=[source(one) for one in train],
+        train=[source(files) for files in train],
         valid=source(valid),
         test=source(test) if test else None,
-        valid_also={name: source(one) for name, one in (valid_also or {}).items()},
+        valid_also={name: source(files) for name, files in (valid_also or {}).items()},
         links=[LinkFile(path) for path in alignments],
     )

@@ -81,23 +81,23 @@ class Team:
         return launcher.launch(command, count, max_restarts=max_restarts)
 
 
-def assert_nearly_same(trainings: Trainings, one: str, other: str) -> None:
+def assert_nearly_same(trainings: Trainings, run: str, other: str) -> None:
     """All but the last digits of losses, weights and validations are the same."""
-    losses, other_losses = (trainings.values(name, "loss") for name in (one, other))
+    losses, other_losses = (trainings.values(name, "loss") for name in (run, other))
     assert losses == pytest.approx(other_losses, rel=1e-9)
     # Adam divides by small numbers.
-    assert_equal_weights(trainings, one, other, within=1e-6)
+    assert_equal_weights(trainings, run, other, within=1e-6)
     first, second = (
         [row for row in trainings.open(name).metrics() if "valid_loss" in row][-1]
-        for name in (one, other)
+        for name in (run, other)
     )
     assert first == pytest.approx(second, rel=1e-6)
 
 
 def assert_equal_weights(
-    trainings: Trainings, one: str, other: str, *, within: float = 0.0
+    trainings: Trainings, run: str, other: str, *, within: float = 0.0
 ) -> None:
-    first, second = (last_weights(trainings.folder / name) for name in (one, other))
+    first, second = (last_weights(trainings.folder / name) for name in (run, other))
     assert first.keys() == second.keys()
     for name, tensor in first.items():
         assert torch.allclose(tensor, second[name], rtol=0, atol=within), name

@@ -2,6 +2,9 @@
 
 import os
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +15,7 @@ import torch
 from conftest import changed
 from torch import Tensor
 
-from mtkit.config import Config
+from mtkit.config import Config, dump_config
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
 from mtkit.train import assembly as train
@@ -65,6 +68,22 @@ class Trainings:
             except KeyboardInterrupt:
                 assert action is kill
 
+    def command(self, run: Path) -> list[str]:
+        """Arguments of `mtkit` for a training in this folder."""
+        file = self.folder / "config.yaml"
+        file.write_text(dump_config(self.config), encoding="utf-8")
+        places = {"config": file, "data": self.data.path, "run": run}
+        return ["train", "--device=cpu", *(f"--{name}={place}" for name, place in places.items())]
+
+    def start(self, name: str, *options: str) -> subprocess.Popen[bytes]:
+        """The program itself, whose interpreter also starts and ends."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "mtkit", *self.command(self.folder / name), *options],
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
     def open(self, name: str) -> Run:
         return Run.open(self.folder / name)
 
@@ -78,11 +97,20 @@ class Trainings:
         """The values of a key of metrics, row by row."""
         return [value for _, value in self.rows(name, key)]
 
-    def assert_same(self, one: str, other: str, *keys: str) -> None:
+    def assert_same(self, name: str, other: str, *keys: str) -> None:
         """The newest checkpoints are equal to the last bit, and all metrics of these keys."""
-        assert_same_state(self.folder / one, self.folder / other)
+        assert_same_state(self.folder / name, self.folder / other)
         for key in keys:
-            assert self.rows(one, key) == self.rows(other, key)
+            assert self.rows(name, key) == self.rows(other, key)
+
+
+def wait_for(condition: Callable[[], object], process: subprocess.Popen[bytes]) -> None:
+    """While a process runs, which must not end before."""
+    deadline = time.monotonic() + 600
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def rows_of(run: Path, key: str) -> list[tuple[int, float]]:
@@ -90,22 +118,24 @@ def rows_of(run: Path, key: str) -> list[tuple[int, float]]:
     return [(row["step"], row[key]) for row in Run.open(run).metrics() if key in row]
 
 
-def assert_same_state(one: Path, other: Path) -> None:
+def assert_same_state(run: Path, other: Path) -> None:
     """The newest checkpoints of two runs are equal to the last bit."""
-    first, second = (Run.open(path).checkpoints()[-1] for path in (one, other))
+    first, second = (Run.open(path).checkpoints()[-1] for path in (run, other))
     assert first.step == second.step
     states = first.load_state(), second.load_state()
     assert states[0]["batches"] == states[1]["batches"]
     for counter in ("tokens", "flops"):
         assert states[0]["cost"][counter] == states[1]["cost"][counter]
-    for mine, theirs in (
-        (first.load_weights(), second.load_weights()),
-        (first.load_optimizer(), second.load_optimizer()),
-    ):
-        assert mine.keys() == theirs.keys()
-        assert mine
-        for name, tensor in mine.items():
-            assert torch.equal(tensor, theirs[name]), name
+    assert_equal_tensors(first.load_weights(), second.load_weights())
+    assert_equal_tensors(first.load_optimizer(), second.load_optimizer())
+
+
+def assert_equal_tensors(mine: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
+    """To the last bit."""
+    assert mine
+    assert mine.keys() == theirs.keys()
+    for name, tensor in mine.items():
+        assert torch.equal(tensor, theirs[name]), name
 
 
 def events_of(run: Run, tag: str) -> list[tuple[int, float]]:
@@ -113,7 +143,7 @@ def events_of(run: Run, tag: str) -> list[tuple[int, float]]:
     from tensorboardX.proto.event_pb2 import Event
     from tensorboardX.record_writer import masked_crc32c
 
-    found = []
+    events = []
     for file in sorted((run.path / "tensorboard").iterdir()):
         content = file.read_bytes()
         while content:
@@ -124,9 +154,9 @@ def events_of(run: Run, tag: str) -> list[tuple[int, float]]:
                 content[12:end]
             )
             event = Event.FromString(content[12:end])
-            found += [(event.step, v.simple_value) for v in event.summary.value if v.tag == tag]
+            events += [(event.step, v.simple_value) for v in event.summary.value if v.tag == tag]
             content = content[end + 4 :]
-    return found
+    return events
 
 
 def last_weights(run: Path) -> dict[str, Tensor]:
@@ -135,10 +165,10 @@ def last_weights(run: Path) -> dict[str, Tensor]:
 
 def gradients_of(trainer: Trainer, groups: list[np.ndarray]) -> dict[str, Tensor]:
     """What one update on these micro-batches hands to the optimizer."""
-    found = _taken(trainer)
+    gradients = _taken(trainer)
     trainer.micro_batches.per_batch = 1
     trainer.update(groups)
-    return found
+    return gradients
 
 
 def _taken(trainer: Trainer) -> dict[str, Tensor]:
@@ -171,12 +201,12 @@ def update_of(config: Config, data: PreparedData) -> UpdateOf:
     return UpdateOf(len(own), trainer.update(batches, own), gradients)
 
 
-def assert_same(found: UpdateOf, wanted: UpdateOf) -> None:
+def assert_same(update: UpdateOf, wanted: UpdateOf) -> None:
     """Losses and gradients are equal but for the last digits of float64."""
-    torch.testing.assert_close(found.losses, wanted.losses, rtol=1e-12, atol=0)
-    assert found.gradients.keys() == wanted.gradients.keys()
+    torch.testing.assert_close(update.losses, wanted.losses, rtol=1e-12, atol=0)
+    assert update.gradients.keys() == wanted.gradients.keys()
     for name, gradient in wanted.gradients.items():
-        assert (found.gradients[name] - gradient).norm() <= 1e-12 * gradient.norm(), name
+        assert (update.gradients[name] - gradient).norm() <= 1e-12 * gradient.norm(), name
 
 
 def before_update(patch: pytest.MonkeyPatch, step: int, action: Callable[[], object]) -> None:

@@ -106,7 +106,7 @@ def shard_in(dtype: torch.dtype) -> None:
             assert linear.weight.dtype == dtype
 
         for layer in layers:
-            for part in filter(lambda one: isinstance(one, torch.nn.Linear), layer.modules()):
+            for part in filter(lambda module: isinstance(module, torch.nn.Linear), layer.modules()):
                 part.register_forward_hook(look)
         return shard(self, model, layers, dtype=dtype)
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import changed, slow
+from conftest import CPU, changed, slow
 from support.small_memory import hold
 from support.team import Team, assert_nearly_same
-from support.training import Trainings, last_weights
+from support.training import Trainings
 
 from mtkit.base.errors import MtkitError
 from mtkit.config import load_config
@@ -44,9 +44,7 @@ def test_a_run_takes_what_fits_and_is_that_with_this_number(room, automatic, cap
     assert number <= room or number == 4096
     assert f"train.device_batch_tokens: auto takes {number:,} tokens at a time" in caplog.messages
     automatic.run("given", device_batch_tokens=number)
-    given = last_weights(automatic.folder / "given")
-    for name, tensor in last_weights(automatic.folder / "auto").items():
-        assert torch.equal(tensor, given[name]), name
+    automatic.assert_same("auto", "given")
 
 
 def test_without_need_nothing_is_lowered(automatic):
@@ -77,7 +75,7 @@ def cramped(config, tiny_data, monkeypatch) -> Trainer:
     """A trainer with two threads, and memory for one pass at a time."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     config = changed(config, "train", batches_per_update=4, device_batch_tokens="auto")
-    trainer = Trainer(config, tiny_data, device=torch.device("cpu"))
+    trainer = Trainer(config, tiny_data, device=CPU)
     add_up = Gradients.add_up
 
     def fitting(self: Gradients, *given: object, **more: object) -> object:
@@ -111,7 +109,7 @@ def test_fewer_tokens_at_a_time_still_hold_the_longest_pair_of_all(cramped, monk
 def test_what_fits_has_room_for_the_growth_by_bpe_dropout(share, path, config, tiny_data):
     # A sentence may become 1.5 times as long.
     changes = {"device_batch_tokens": "auto", "gpu_path": path, "bpe_dropout": 0.1}
-    trainer = Trainer(changed(config, "train", **changes), tiny_data, device=torch.device("cpu"))
+    trainer = Trainer(changed(config, "train", **changes), tiny_data, device=CPU)
     room = int(share * trainer.micro_batches.longest)
     hold(room)
     if room < int(1.5 * trainer.micro_batches.longest):
@@ -138,9 +136,8 @@ def test_all_workers_take_what_fits_on_each(path, automatic):
 def test_all_workers_repeat_an_update_in_halves_if_memory_runs_out_on_one(path, rank, automatic):
     automatic.change("train", gpu_path=path)
     automatic.change("model", dropout=0.0)
-    Team(
-        automatic, "halves", holds={"tokens": 50, "rank": rank, "late": True}, dtype="float64"
-    ).train(2)
+    late = {"tokens": 50, "rank": rank, "late": True}
+    Team(automatic, "halves", holds=late, dtype="float64").train(2)
     said = (automatic.folder / "halves.0.err").read_text(encoding="utf-8")
     assert "step 1: out of memory; trying again in 2 passes" in said
     automatic.change("train", device_batch_tokens=None)

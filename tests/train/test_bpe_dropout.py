@@ -48,21 +48,21 @@ def sampled(
 ) -> list[list[int]]:
     dropout = BpeDropout(tokenizer, probability=probability, seed=seed)
     which = np.arange(len(lines)) if indices is None else np.array(indices, np.int64)
-    found = dropout.sample(encoded(tokenizer, lines), which, step=step, side=side, longest=longest)
-    return [found[i] for i in range(len(found))]
+    drawn = dropout.sample(encoded(tokenizer, lines), which, step=step, side=side, longest=longest)
+    return [drawn[i] for i in range(len(drawn))]
 
 
-@given(
-    st.lists(st.text(st.sampled_from("derlinunterst äß日本<2de>") | st.characters(codec="utf-8")))
+LINES = st.lists(
+    st.text(st.sampled_from("derlinunterst äß日本<2de>") | st.characters(codec="utf-8"))
 )
+
+
+@given(LINES)
 def test_without_anything_left_out_the_pieces_are_those_of_bpe(tokenizer, lines):
     assert sampled(tokenizer, lines, 0.0) == [[*tokenizer.encode(line), 2] for line in lines]
 
 
-@given(
-    st.lists(st.text(st.sampled_from("derlinunterst äß日本<2de>") | st.characters(codec="utf-8"))),
-    st.sampled_from([0.1, 0.5, 0.99]),
-)
+@given(LINES, st.sampled_from([0.1, 0.5, 0.99]))
 def test_the_text_stays(tokenizer: Tokenizer, lines: list[str], probability: float) -> None:
     for line, ids in zip(lines, sampled(tokenizer, lines, probability), strict=True):
         assert ids[-1] == 2
@@ -95,15 +95,15 @@ def test_segmentations_are_as_frequent_as_in_the_paper(tokenizer, probability):
     expected = Counter(
         " ".join(as_in_the_paper("▁unterste", pieces, probability, rng)) for _ in range(number)
     )
-    found = Counter(
+    counts = Counter(
         " ".join(map(tokenizer.piece, ids[:-1]))
         for ids in sampled(tokenizer, ["unterste"] * number, probability)
     )
     assert len(expected) > 5
-    for segmentation in expected.keys() | found.keys():
+    for segmentation in expected.keys() | counts.keys():
         # Five standard deviations of the difference of two counts.
-        most = max(expected[segmentation], found[segmentation])
-        assert abs(expected[segmentation] - found[segmentation]) < 5 * (2 * most) ** 0.5
+        most = max(expected[segmentation], counts[segmentation])
+        assert abs(expected[segmentation] - counts[segmentation]) < 5 * (2 * most) ** 0.5
 
 
 def test_a_sentence_depends_on_seed_step_side_and_its_own_index_alone(tokenizer: Tokenizer) -> None:
@@ -123,8 +123,8 @@ def test_a_sentence_that_would_grow_too_long_stays_as_it_is(tokenizer: Tokenizer
     free = sampled(tokenizer, lines, 0.4)
     for longest in range(min(map(len, free)) - 1, max(map(len, free)) + 1):
         bounded = sampled(tokenizer, lines, 0.4, longest=longest)
-        for line, ids, found in zip(lines, free, bounded, strict=True):
-            assert found == (ids if len(ids) <= longest else [*tokenizer.encode(line), 2])
+        for line, ids, kept in zip(lines, free, bounded, strict=True):
+            assert kept == (ids if len(ids) <= longest else [*tokenizer.encode(line), 2])
 
 
 def test_a_unigram_model_is_refused() -> None:

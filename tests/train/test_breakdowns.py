@@ -127,9 +127,8 @@ def test_a_pair_longer_than_what_fits_is_one_line_that_names_the_setting_to_rais
 def test_killed_twenty_times_a_run_ends_with_the_weights_of_one_never_killed(trainings, tmp_path):
     trainings.change("train", max_steps=60, checkpoint_every=2, valid_every=20)
     trainings.run("whole")
-    file = tmp_path / "config.yaml"
+    file, facts = tmp_path / "config.yaml", tmp_path / "facts.json"
     file.write_text(dump_config(trainings.config), encoding="utf-8")
-    facts = tmp_path / "facts.json"
     places = {"config": file, "data": trainings.data.path, "run": tmp_path / "killed"}
     facts.write_text(json.dumps({key: str(place) for key, place in places.items()}))
     assert json.loads(printed(killed.__file__, facts, "20", "1")) == {"killed": 20, "status": 0}
@@ -150,10 +149,7 @@ def test_a_full_disk_ends_in_one_line_and_nothing_is_lost(trainings: Trainings, 
         pytest.skip("needs the right to mount a small file system")
     try:
         trainings.change("train", checkpoint_every=1, max_steps=4, keep_checkpoints=9)
-        file = tmp_path / "config.yaml"
-        file.write_text(dump_config(trainings.config), encoding="utf-8")
-        command = ["train", "--config", str(file), "--device", "cpu"]
-        command += ["--data", str(trainings.data.path), "--run", str(small / "run")]
+        command = trainings.command(small / "run")
         with Forked(with_small_files, command, stderr=PIPE) as full:
             text = full.communicate(timeout=600)[1].decode()
         errors = [line for line in text.splitlines() if "mtkit: error" in line]
@@ -176,9 +172,9 @@ def test_the_newest_checkpoints_are_set_aside_if_they_are_damaged(
 ):
     (begun / "checkpoints" / "step-00000004" / "model.safetensors").write_bytes(b"cut")
     # At 3 a checkpoint is written; the damaged one at 4 must not count as a newer one.
-    one = changed(tiny_config, "train", max_steps=3, keep_checkpoints=1)
+    shorter = changed(tiny_config, "train", max_steps=3, keep_checkpoints=1)
     with caplog.at_level("INFO", logger="mtkit"):
-        assert train.run(one, tiny_data, begun, device="cpu")
+        assert train.run(shorter, tiny_data, begun, device="cpu")
     assert "continuing from step 2" in caplog.text
     assert "damaged-step-00000004" in caplog.text
     assert [saved.step for saved in Run.open(begun).checkpoints()] == [3]
@@ -222,22 +218,19 @@ def on_a_small_machine(arguments: list[str]) -> None:
     ],
 )
 def test_a_model_that_outgrows_memory_is_one_line_before_the_first_step(
-    place, precision, config, tiny_data, tmp_path
+    place, precision, trainings
 ):
-    huge = changed(config, "train", batch_tokens=200_000, device_batch_tokens=200_000)
-    huge = changed(huge, "train", batches_per_update=1, precision=precision)
+    tokens = {"batch_tokens": 200_000, "device_batch_tokens": 200_000, "batches_per_update": 1}
+    trainings.change("train", **tokens, precision=precision)
     # Few parameters and many activations: one pair needs far less than all of them, on any CPU.
-    huge = changed(huge, "model", d_model=32, d_ff=16_384)
-    file = tmp_path / "config.yaml"
-    file.write_text(dump_config(huge), encoding="utf-8")
+    trainings.change("model", d_model=32, d_ff=16_384)
     if not Path("/proc/self/statm").exists():
         pytest.skip("limits memory relative to /proc/self/statm")
-    command = ["train", "--config", str(file), "--device", "cpu"]
-    command += ["--data", str(tiny_data.path), "--run", str(tmp_path / "run")]
-    with Forked(place, command, stderr=PIPE) as process:
+    run = trainings.folder / "run"
+    with Forked(place, trainings.command(run), stderr=PIPE) as process:
         text = process.communicate(timeout=600)[1].decode()
     assert process.returncode == 1, text
     assert "does not fit in memory" in text
     assert "--set train.device_batch_tokens=" in text
     assert "Traceback" not in text
-    assert not Run(tmp_path / "run", Config(), {}).checkpoints()
+    assert not Run(run, Config(), {}).checkpoints()

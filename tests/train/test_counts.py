@@ -82,13 +82,13 @@ def faults(few: Counts, many: Counts, *, also: int = 0) -> dict[str, Counter[str
     kernels = many.kernels - few.kernels
     if besides_attention(kernels) <= (MANY - FEW) * (MASK + also):
         kernels.clear()
-    found = {
+    named = {
         "waits": many.waits,
         "not pinned": many.pageable,
         "casts for each batch": many.casts - few.casts,
         "kernels for each batch": kernels,
     }
-    return {name: where for name, where in found.items() if where}
+    return {name: where for name, where in named.items() if where}
 
 
 @pytest.mark.parametrize("name", [name if name in FIRST else slow(name) for name in VARIANTS])
@@ -142,8 +142,8 @@ def test_a_copy_of_ordinary_memory_is_counted():
 
 
 def test_batch_by_batch_is_found(config, tiny_data):
-    found = faults(*counted(of_gpu(config, gpu_path="plain"), tiny_data))
-    assert found.keys() == {"casts for each batch", "kernels for each batch"}
+    counts = counted(of_gpu(config, gpu_path="plain"), tiny_data)
+    assert faults(*counts).keys() == {"casts for each batch", "kernels for each batch"}
 
 
 def test_a_tensor_that_was_left_on_the_host_is_an_error(config, tiny_data, monkeypatch):

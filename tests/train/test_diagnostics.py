@@ -43,7 +43,7 @@ def by_formula(*settings: str) -> Config:
     It is 256 wide, warms up for 400 updates, and has half the rate of the formula.
     """
     formula = ["schedule=paper", "learning_rate=null", "warmup_steps=400"]
-    given = [f"train.{one}" for one in (*formula, "learning_rate_scale=0.5", *settings)]
+    given = [f"train.{setting}" for setting in (*formula, "learning_rate_scale=0.5", *settings)]
     return load_config("small", ["model.d_model=256", *given])
 
 
@@ -61,9 +61,9 @@ def healthy(pairs: Sequence[tuple[str, str]] = PAIRS, *, seed: int = 0, rate: fl
     return src, tgt, [mistaken(text, rng, rate) for text in tgt]
 
 
-def only(found: list[str]) -> str:
-    assert len(found) == 1, found
-    return found[0]
+def only(sentences: list[str]) -> str:
+    assert len(sentences) == 1, sentences
+    return sentences[0]
 
 
 def test_the_runs_that_this_package_documents_give_no_finding() -> None:
@@ -111,30 +111,31 @@ def test_each_finding_of_any_run_is_a_sentence_on_one_line(triples, losses, vali
 
 def test_translations_that_are_their_source_are_reported_by_their_share() -> None:
     src, tgt, hyp = healthy()
-    found = only(findings(SMALL, CURVE, src, tgt, [*src[:340], *hyp[340:]]))
-    assert found.startswith("34 % of the translations are their source unchanged:")
+    finding = only(findings(SMALL, CURVE, src, tgt, [*src[:340], *hyp[340:]]))
+    assert finding.startswith("34 % of the translations are their source unchanged:")
     assert findings(SMALL, CURVE, src, tgt, [*src[:40], *hyp[40:]]) == []
-
-
-def test_what_the_reference_copies_may_be_copied() -> None:
-    names = [f"Name{i} {i}" for i in range(40)]
-    src = names + [f"word{i} is {i}" for i in range(60)]
-    tgt = names + [f"Wort{i} ist {i}" for i in range(60)]
-    assert findings(SMALL, CURVE, src, tgt, tgt) == []
 
 
 def test_one_translation_for_many_sources_is_reported_with_its_text() -> None:
     src, tgt, hyp = healthy()
-    found = only(findings(SMALL, CURVE, src, tgt, ["Ein Mann ."] * len(PAIRS)))
-    assert found.startswith('1,000 different sources have "Ein Mann .":')
-    found = only(findings(SMALL, CURVE, src, tgt, ["Ein Mann ."] * 500 + ["Ja ."] * 500))
-    assert "1,000 different sources have only 2 translations, 50 % of them" in found
+    finding = only(findings(SMALL, CURVE, src, tgt, ["Ein Mann ."] * len(PAIRS)))
+    assert finding.startswith('1,000 different sources have "Ein Mann .":')
+    finding = only(findings(SMALL, CURVE, src, tgt, ["Ein Mann ."] * 500 + ["Ja ."] * 500))
+    assert "1,000 different sources have only 2 translations, 50 % of them" in finding
     assert findings(SMALL, CURVE, src, tgt, ["Ein Mann ."] * 50 + list(hyp[50:])) == []
+
+
+NAMES = [f"Name{i} {i}" for i in range(40)]
 
 
 @pytest.mark.parametrize(
     ("src", "tgt"),
     [
+        # References that are the source.
+        (
+            NAMES + [f"word{i} is {i}" for i in range(60)],
+            NAMES + [f"Wort{i} ist {i}" for i in range(60)],
+        ),
         # A source that occurs often.
         (
             ["Yes."] * 300 + [f"This is {i}." for i in range(200)],
@@ -142,9 +143,11 @@ def test_one_translation_for_many_sources_is_reported_with_its_text() -> None:
         ),
         # References that are the same.
         ([f"report {i}" for i in range(100)], ["gut", "schlecht"] * 50),
+        # References with loops.
+        ([f"row {i}" for i in range(100)], [f"{i} {'7 ' * 9}" for i in range(100)]),
     ],
 )
-def test_the_same_translation_may_be_right_for_many_lines(src: list[str], tgt: list[str]) -> None:
+def test_what_the_references_have_too_is_not_reported(src: list[str], tgt: list[str]) -> None:
     assert findings(SMALL, CURVE, src, tgt, tgt) == []
 
 
@@ -154,15 +157,15 @@ def test_the_same_translation_may_be_right_for_many_lines(src: list[str], tgt: l
 def test_translations_that_loop_are_reported(loop: str) -> None:
     src, tgt, hyp = healthy()
     looping = [f"{text[:2]}{loop}" for text in hyp[:60]] + list(hyp[60:])
-    found = only(findings(SMALL, CURVE, src, tgt, looping))
-    assert found.startswith("6.0 % of the translations repeat the same few words again and again:")
+    finding = only(findings(SMALL, CURVE, src, tgt, looping))
+    assert finding.startswith(
+        "6.0 % of the translations repeat the same few words again and again:"
+    )
 
 
-def test_three_times_the_same_word_is_not_a_loop_and_neither_is_one_in_the_reference() -> None:
+def test_three_times_the_same_word_is_not_a_loop() -> None:
     src, tgt, hyp = healthy()
     assert findings(SMALL, CURVE, src, tgt, [f"{text} sehr sehr sehr" for text in hyp]) == []
-    counted = [f"{i} {'7 ' * 9}" for i in range(len(PAIRS))]
-    assert findings(SMALL, CURVE, src, counted, counted) == []
 
 
 def test_in_a_handful_of_sentences_nothing_is_reported() -> None:
@@ -192,17 +195,17 @@ def test_a_learning_rate_far_from_the_formula_is_reported_with_its_value(
     overrides, steps, expected
 ):
     config = by_formula(*overrides)
-    found = only(findings(config, replace(CURVE, steps=steps), *healthy()))
-    assert expected in found
-    assert "train." in found
+    finding = only(findings(config, replace(CURVE, steps=steps), *healthy()))
+    assert expected in finding
+    assert "train." in finding
 
 
 @pytest.mark.parametrize("steps", [100, 2400])
 def test_a_learning_rate_of_zero_is_reported(steps: int) -> None:
     config = by_formula("schedule=linear", "learning_rate=0")
-    found = only(findings(config, replace(CURVE, steps=steps), *healthy()))
-    assert (
-        found == "The learning rate is 0, so the weights do not change: raise train.learning_rate."
+    finding = only(findings(config, replace(CURVE, steps=steps), *healthy()))
+    assert finding == (
+        "The learning rate is 0, so the weights do not change: raise train.learning_rate."
     )
 
 
@@ -219,18 +222,13 @@ def test_the_learning_rate_of_a_model_that_has_learned_is_not_reported() -> None
 # 95 % of 6.18 is 5.87.
 @pytest.mark.parametrize(
     ("loss", "learned"),
-    [
-        (5.9, "hardly more than that"),
-        (6.1, "hardly more than that"),
-        (7.5, "nothing"),
-        (math.nan, "nothing"),
-    ],
+    [(5.9, "hardly more than that"), (7.5, "nothing"), (math.nan, "nothing")],
 )
 def test_a_loss_like_that_of_guessing_is_reported_beside_it(loss: float, learned: str) -> None:
     nothing = replace(CURVE, steps=1200, epochs=4.4, valid_losses=(loss,))
-    found = only(findings(SMALL, nothing, *healthy()))
-    assert f"{loss:.2f} after 1,200 updates (4.4 epochs), and guessing by frequency" in found
-    assert f"would have 6.18: {learned} has been learned yet" in found
+    finding = only(findings(SMALL, nothing, *healthy()))
+    assert f"{loss:.2f} after 1,200 updates (4.4 epochs), and guessing by frequency" in finding
+    assert f"would have 6.18: {learned} has been learned yet" in finding
 
 
 @pytest.mark.parametrize(
@@ -246,10 +244,10 @@ def test_a_loss_like_that_of_guessing_is_reported_beside_it(loss: float, learned
 def test_a_bad_loss_of_fine_tuning_is_compared_with_that_of_step_0(initial, lora_rank, expected):
     config = load_config("fine-tune", [f"train.lora_rank={lora_rank}"])
     tuned = replace(CURVE, steps=60, valid_losses=(6.36,), initial_valid_loss=initial)
-    found = only(findings(config, tuned, *healthy()))
-    assert found.startswith(f"The validation loss {expected[0]} (8.9 epochs), and guessing")
-    assert f"or else {expected[1]} train.learning_rate and check" in found
-    assert ("nothing has been learned" in found) == ("fell" not in found)
+    finding = only(findings(config, tuned, *healthy()))
+    assert finding.startswith(f"The validation loss {expected[0]} (8.9 epochs), and guessing")
+    assert f"or else {expected[1]} train.learning_rate and check" in finding
+    assert ("nothing has been learned" in finding) == ("fell" not in finding)
 
 
 def test_the_higher_rate_that_low_rank_changes_need_is_not_reported() -> None:
@@ -283,8 +281,8 @@ def test_the_rate_in_words_says_only_what_holds() -> None:
 
 def test_a_training_loss_that_rises_is_reported() -> None:
     fell_apart = replace(CURVE, losses=(5.0, 4.1, 4.3, 6.9, 7.0, 6.8))
-    found = only(findings(SMALL, fell_apart, *healthy()))
-    assert found.startswith("The training loss rose from 4.10 to 6.80:")
+    finding = only(findings(SMALL, fell_apart, *healthy()))
+    assert finding.startswith("The training loss rose from 4.10 to 6.80:")
 
 
 @pytest.mark.parametrize(
@@ -297,16 +295,16 @@ def test_a_training_loss_that_rises_is_reported() -> None:
 def test_the_setting_to_lower_is_the_one_that_the_schedule_uses(config, setting):
     sick = replace(CURVE, valid_losses=(6.5,), losses=(5.0, 4.1, 4.3, 6.9, 7.0, 6.8))
     src, tgt, _ = healthy()
-    found = findings(config, sick, src, tgt, ["nein nein nein nein"] * len(PAIRS))
-    named = [name for text in found for name in re.findall(r"lower (train\.learn\w+)", text)]
+    texts = findings(config, sick, src, tgt, ["nein nein nein nein"] * len(PAIRS))
+    named = [name for text in texts for name in re.findall(r"lower (train\.learn\w+)", text)]
     assert named == [setting] * 3
 
 
 def test_learning_by_heart_is_reported_only_while_the_training_loss_falls() -> None:
     by_heart = replace(CURVE, valid_losses=(3.0, 2.1, 2.2, 2.45), epochs=37.0)
-    found = only(findings(SMALL, by_heart, *healthy()))
-    assert found.startswith("The validation loss rose from 2.10 to 2.45 while the training loss")
-    assert "37.0 epochs" in found
+    finding = only(findings(SMALL, by_heart, *healthy()))
+    assert finding.startswith("The validation loss rose from 2.10 to 2.45 while the training loss")
+    assert "37.0 epochs" in finding
     assert findings(SMALL, replace(by_heart, losses=CURVE.losses[::-1]), *healthy()) == []
 
 
@@ -320,8 +318,6 @@ def test_scores_are_flat_when_the_last_five_gain_less_than_half_a_point() -> Non
     assert not is_flat([0.0] * 5)
     assert is_flat([10.9, 20.7, 23.0, 22.8, 23.2, 23.1, 22.7, 23.4])
     assert not is_flat([10.9, 20.7, 23.0, 22.8, 23.2, 23.1, 22.7, 23.6])
-    # A run on Multi30k.
-    assert not is_flat([10.9, 20.7, 23.0, 28.1, 28.6, 29.5, 32.2, 34.0])
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,14 @@ import pytest
 import torch
 from conftest import changed, random_run, slow
 from support.runs import contents, remade
-from support.training import before_update, interrupt, kill, last_weights, rows_of
+from support.training import (
+    assert_equal_tensors,
+    before_update,
+    interrupt,
+    kill,
+    last_weights,
+    rows_of,
+)
 from torch import Tensor
 
 from mtkit.base.errors import MtkitError
@@ -20,7 +27,6 @@ from mtkit.run_folder import Run
 from mtkit.run_manifest import ImportRecord
 from mtkit.train import assembly as train
 from mtkit.train import dry_run, start
-from mtkit.train.report_page import RunFacts
 from mtkit.train.start import Initial, split_checkpoint
 
 LORA = {"lora_rank": 4}
@@ -36,18 +42,9 @@ PARTS: list[Any] = [
 ]
 
 
-def test_a_rate_of_zero_leaves_the_initial_weights_as_they_are_to_the_last_bit(tunings, tiny_run):
-    tunings.tune("same", learning_rate=0.0)
-    base, same = last_weights(tiny_run.path), last_weights(tunings.folder / "same")
-    assert base.keys() == same.keys()
-    assert all(torch.equal(base[name], same[name]) for name in base)
-
-
-def test_by_default_it_starts_from_the_weights_that_translate(tunings, tiny_run):
+def test_it_starts_from_the_weights_that_translate_which_a_rate_of_zero_leaves(tunings, tiny_run):
     tunings.run("r", init_from=str(tiny_run.path), learning_rate=0.0)
-    expected, _ = tiny_run.select(None)
-    found = last_weights(tunings.folder / "r")
-    assert all(torch.equal(expected[name], found[name]) for name in expected)
+    assert_equal_tensors(last_weights(tunings.folder / "r"), tiny_run.select(None)[0])
     begun = tunings.open("r").manifest.started_from
     assert begun.weights == "the average of 2 checkpoints, steps 2 to 4"
     assert begun.run == tiny_run.name
@@ -148,9 +145,9 @@ def test_fine_tuning_with_the_rates_of_the_paper_is_warned_of(tunings, tiny_run,
         config = changed(tunings.config, "train", **settings)
         dry_run.forecast(config, tunings.data, device="cpu", init_from=str(tiny_run.path))
         tunings.tune(str(count), config=config)
-        found = [line for line in caplog.messages if line.startswith("train.schedule: ")]
-        assert len(found) == count
-        assert all("random weights; to fine-tune, use --config fine-tune" in line for line in found)
+        warned = [line for line in caplog.messages if line.startswith("train.schedule: ")]
+        assert len(warned) == count
+        assert all("random weights; to fine-tune, use --config fine-tu" in line for line in warned)
 
 
 @pytest.mark.parametrize("part", [{}, *PARTS])
@@ -165,9 +162,8 @@ def test_the_same_seed_gives_the_same_bytes_and_so_does_stopping_and_resuming(
     assert tunings.steps("stopped")[-1] == 3
     tunings.tune("stopped")
     tunings.assert_same("whole", "stopped")
-    changed_ones = last_weights(tunings.folder / "whole")
-    base = last_weights(tiny_run.path)
-    assert any(not torch.equal(base[name], changed_ones[name]) for name in base)
+    trained, base = last_weights(tunings.folder / "whole"), last_weights(tiny_run.path)
+    assert any(not torch.equal(base[name], trained[name]) for name in base)
 
 
 def test_the_licence_of_an_imported_model_is_kept_over_generations(tunings, tiny_run):
@@ -211,19 +207,6 @@ def test_the_first_validation_is_of_the_weights_to_start_from(stopped, tunings, 
             assert rows[0] == (0, before)
             assert [step for step, _ in rows].count(0) == 1
     assert rows_of(tiny_run.path, "valid_loss")[0][0] > 0
-
-
-@pytest.fixture
-def pages(monkeypatch) -> list[RunFacts]:
-    """What the pages about runs were given."""
-    given: list[RunFacts] = []
-
-    def page(facts: RunFacts) -> str:
-        given.append(facts)
-        return ""
-
-    monkeypatch.setattr("mtkit.train.metrics.run_page", page)
-    return given
 
 
 def test_the_page_says_what_a_run_was_started_from_and_how_much_of_it_is_trained(
@@ -288,11 +271,11 @@ def test_the_initial_weights_do_not_stay_in_memory(tunings, monkeypatch):
         return initial
 
     monkeypatch.setattr(start, "initial_weights", load)
-    found: list[int] = []
-    before_update(monkeypatch, 2, lambda: found.append(sum(ref() is not None for ref in held)))
+    alive: list[int] = []
+    before_update(monkeypatch, 2, lambda: alive.append(sum(ref() is not None for ref in held)))
     tunings.tune("r")
     assert held
-    assert found == [0]
+    assert alive == [0]
 
 
 def test_a_run_is_not_restarted_without_its_initial_weights_and_keeps_its_checkpoints(
@@ -383,9 +366,8 @@ def test_a_folder_with_a_colon_in_its_name_is_the_run(tmp_path):
 
 
 def test_the_command_starts_from_a_run_and_says_so(trained, tmp_path, fine, tiny_run):
-    tree = {**fine.model_dump(), "model": {}}
     config = tmp_path / "fine.yaml"
-    config.write_text(dump_yaml(tree))
+    config.write_text(dump_yaml({**fine.model_dump(), "model": {}}))
     out = trained.mtkit("train", "--config", config, "--init-from", "runs/tiny:best")
     assert out.status == 0
     assert re.search("starting from step 4, the best.* of runs/tiny$", out.err, re.MULTILINE)

@@ -32,8 +32,8 @@ def test_the_gradient_is_that_of_the_mean_loss_per_target_token(config, tiny_dat
         tokens += len(tgt)
         assert tgt[-1] == EOS_ID
     expected = torch.autograd.grad(total / tokens, list(model.parameters()))
-    found = gradients_of(trainer, [np.arange(5), np.arange(5, 12)])
-    for (name, gradient), wanted in zip(found.items(), expected, strict=True):
+    gradients = gradients_of(trainer, [np.arange(5), np.arange(5, 12)])
+    for (name, gradient), wanted in zip(gradients.items(), expected, strict=True):
         assert torch.allclose(gradient, wanted, rtol=0, atol=1e-12), name
 
 
@@ -52,15 +52,18 @@ def test_training_in_bf16_learns_as_in_fp32_and_keeps_float32_weights(config, ti
         assert {tensor.dtype for tensor in tensors.values()} == {torch.float32}
 
 
+def compile_as_on_a_gpu(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("mtkit.attention.is_fused_attention_slow", lambda q, k: False)
+    patch.setattr("mtkit.packing._attend_each", packing._attend_each)
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # what PyTorch's compiler says about itself
 @pytest.mark.parametrize("path", ["plain", "packed"])
 def test_compiled_layers_train_what_plain_ones_train(path, config, tiny_data, monkeypatch):
     torch.compiler.reset()
     if path == "packed":
-        # As on a GPU.
-        monkeypatch.setattr("mtkit.attention.is_fused_attention_slow", lambda q, k: False)
-        monkeypatch.setattr("mtkit.packing._attend_each", packing._attend_each)
+        compile_as_on_a_gpu(monkeypatch)
     config = changed(changed(config, "model", dropout=0.0), "train", device_batch_tokens=None)
     config = changed(config, "train", gpu_path=path)
     plain, compiled = (
@@ -79,8 +82,7 @@ def test_compiled_layers_train_what_plain_ones_train(path, config, tiny_data, mo
 @pytest.mark.filterwarnings("ignore")  # what PyTorch's compiler says about itself
 def test_a_compiled_layer_needs_no_new_code_for_other_packed_batches(config, monkeypatch):
     torch.compiler.reset()
-    monkeypatch.setattr("mtkit.attention.is_fused_attention_slow", lambda q, k: False)
-    monkeypatch.setattr("mtkit.packing._attend_each", packing._attend_each)
+    compile_as_on_a_gpu(monkeypatch)
     packing.leave_uncompiled()
     layer, frames = EncoderLayer(config.model), []
     compile_layers([layer])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import CPU, changed, number_pairs
-from support.training import Trainings, assert_same, update_of
+from support.training import Trainings
 
 from mtkit.align.aligner import AlignmentHead
 from mtkit.align.attention_weights import weights_of_pairs
@@ -31,18 +31,14 @@ def guided(config: Config) -> Config:
     return changed(changed(config, "model", decoder_layers=2), "train", guided_alignment=0.1)
 
 
-def trainer_of(config: Config, data: PreparedData) -> Trainer:
-    return Trainer(config, data, device=CPU)
-
-
 def test_the_subwords_of_a_word_attend_to_all_subwords_of_its_linked_words(guided, linked):
     tokenizer = linked.tokenizers().tgt
     pairs = linked.pairs("train")
     guide = GuidedAlignment(guided, pairs, linked.tokenizers())
     indices = np.arange(20)
     batch = make_batch(pairs, indices)
-    found = guide.targets(batch, pairs, indices)
-    assert found.shape == (20, batch.tgt_in.shape[1], batch.src.shape[1])
+    targets = guide.targets(batch, pairs, indices)
+    assert targets.shape == (20, batch.tgt_in.shape[1], batch.src.shape[1])
     for row, index in enumerate(indices):
         # The same by text: each subword's word, counted by spaces.
         def words(ids: list[int]) -> list[int]:
@@ -53,11 +49,11 @@ def test_the_subwords_of_a_word_attend_to_all_subwords_of_its_linked_words(guide
 
         src, tgt = words(pairs.src[index][:-1]), words(pairs.tgt[index][:-1])
         count = src[-1] + 1
-        expected = torch.zeros_like(found[row])
+        expected = torch.zeros_like(targets[row])
         for t, word in enumerate(tgt, start=1):  # position 0 is BOS
             places = [s for s, other in enumerate(src) if other == count - 1 - word]
             expected[t, places] = 1 / len(places)
-        assert torch.allclose(found[row], expected, rtol=0, atol=1e-7)
+        assert torch.allclose(targets[row], expected, rtol=0, atol=1e-7)
 
 
 def test_a_word_without_links_attends_to_the_end_unless_its_pair_has_none(guided, linked):
@@ -106,10 +102,10 @@ def test_bpe_dropout_changes_the_subwords_and_not_the_links_of_words(guided, lin
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_the_loss_is_the_cross_entropy_of_the_weights_of_the_first_head(norm, guided, linked):
-    trainer = trainer_of(changed(guided, "model", norm=norm, dropout=0.0), linked)
+    trainer = Trainer(changed(guided, "model", norm=norm, dropout=0.0), linked, device=CPU)
     pairs, indices = trainer.pairs, np.arange(12)
     with torch.no_grad():
-        found = trainer._gradients.losses(Pass(0, [(pairs, indices)])).alignment
+        loss, count = trainer._gradients.losses(Pass(0, [(pairs, indices)])).alignment
     batch = make_batch(pairs, indices)
     trainer.model.eval()
     # Layer 1 of 2, as `train.guided_layer` says, by the pass that pictures of attention use.
@@ -117,27 +113,15 @@ def test_the_loss_is_the_cross_entropy_of_the_weights_of_the_first_head(norm, gu
     targets = trainer._gradients.guided.targets(batch, pairs, indices)
     wanted = targets > 0
     expected = -(targets[wanted] * weights[:, 0][wanted].log()).sum()
-    assert found[0].item() == pytest.approx(expected.item(), rel=1e-5)
-    assert found[1].item() == pytest.approx(int((batch.tgt_in > 3).sum()))
-
-
-@pytest.mark.usefixtures("in_float64")
-@pytest.mark.parametrize("bpe_dropout", [0.0, 0.3])
-def test_one_pass_over_all_batches_has_the_same_guidance(bpe_dropout, guided, linked):
-    config = changed(guided, "model", dropout=0.0)
-    config = changed(config, "train", bpe_dropout=bpe_dropout, device_batch_tokens=400)
-    plain, packed = (
-        update_of(changed(config, "train", gpu_path=path), linked) for path in ("plain", "packed")
-    )
-    assert (plain.passes, packed.passes) == (5, 1)
-    assert_same(packed, plain)
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    assert count.item() == pytest.approx(int((batch.tgt_in > 3).sum()))
 
 
 def test_the_loss_of_the_translation_is_the_same_with_and_without(guided, linked):
     without = changed(guided, "train", guided_alignment=0.0)
     losses = []
     for config in (guided, without):
-        trainer = trainer_of(config, linked)
+        trainer = Trainer(config, linked, device=CPU)
         losses.append(trainer.update(next(trainer.batches)))
     assert losses[0].translation == losses[1].translation
     assert losses[0].alignment is not None
@@ -158,19 +142,19 @@ def test_a_trained_head_aligns_better_than_the_same_head_without(guided, linked,
     wider = changed(longer, "model", d_model=32, d_ff=64, dropout=0.0)
     pairs = number_pairs(100, seed=9)
     sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
-    golds = []
-    for source in sources:
-        n = len(source.split())
-        links = frozenset((i, n - 1 - i) for i in range(n))
-        golds.append(Gold(links, links))
+    lengths = [len(source.split()) for source in sources]
+    links = [frozenset((i, n - 1 - i) for i in range(n)) for n in lengths]
+    golds = [Gold(of_pair, of_pair) for of_pair in links]
     rates = []
     head = AlignmentHead(layer=1, head=1, step="input")
     for weight in (0.5, 0.0):
         config = changed(wider, "train", guided_alignment=weight)
         train.run(config, linked, tmp_path / str(weight), device="cpu")
         with Translator.load(tmp_path / str(weight), device="cpu", prepared=False) as translator:
-            found = translator.aligner([head]).align(sources, targets)
-        rates.append(alignment_score([one.links for one in found], golds).error_rate)
+            alignments = translator.aligner([head]).align(sources, targets)
+        rates.append(
+            alignment_score([alignment.links for alignment in alignments], golds).error_rate
+        )
     trained, untrained = rates
     assert trained < 0.5 * untrained
 
@@ -200,7 +184,8 @@ def test_compiled_layers_train_the_head_that_plain_ones_train(guided, linked, mo
     monkeypatch.setattr("mtkit.attention.is_fused_attention_slow", lambda q, k: False)
     config = changed(guided, "model", dropout=0.0)
     plain, compiled = (
-        trainer_of(changed(config, "train", compile=wanted), linked) for wanted in (False, True)
+        Trainer(changed(config, "train", compile=is_compiled), linked, device=CPU)
+        for is_compiled in (False, True)
     )
     for _ in range(3):
         update = next(plain.batches)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from conftest import changed
 from support.team import THREE_BATCHES, Team, assert_equal_weights
-from support.training import Trainings
+from support.training import Trainings, wait_for
 from torch.distributed.elastic import multiprocessing
 
 from mtkit.config import Config, dump_config
@@ -24,27 +24,6 @@ from mtkit.train import launcher
 @pytest.fixture
 def config(config: Config) -> Config:
     return changed(config, "train", **THREE_BATCHES)
-
-
-def mtkit_train(trainings: Trainings, name: str, *options: str) -> subprocess.Popen[bytes]:
-    file = trainings.folder / "config.yaml"
-    file.write_text(dump_config(trainings.config), encoding="utf-8")
-    command = [sys.executable, "-m", "mtkit", "train", "--config", file, "--device", "cpu"]
-    command += ["--data", trainings.data.path, "--run", trainings.folder / name]
-    return subprocess.Popen(
-        [*command, *options],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-
-
-def wait_for(condition: Any, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 600
-    while not condition():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def workers_of(process: subprocess.Popen[bytes]) -> list[int]:
@@ -65,7 +44,7 @@ needs_proc = pytest.mark.skipif(
 
 
 def test_the_command_starts_workers_and_prints_once(trainings: Trainings):
-    process = mtkit_train(trainings, "run", "--workers", "2")
+    process = trainings.start("run", "--workers", "2")
     out, err = ended(process)
     assert process.returncode == 0, err.decode()
     assert out == b""
@@ -79,7 +58,7 @@ def test_the_command_starts_workers_and_prints_once(trainings: Trainings):
 @pytest.mark.slow
 def test_an_error_on_all_workers_is_reported_once(trainings: Trainings):
     trainings.change("train", learning_rate_scale=1e30)
-    process = mtkit_train(trainings, "run", "--workers", "2", "--max-restarts", "3")
+    process = trainings.start("run", "--workers", "2", "--max-restarts", "3")
     _, err = ended(process)
     assert process.returncode == 1
     # Reported once, and not tried again: the same would happen.
@@ -100,7 +79,7 @@ def endless_run(trainings: Trainings) -> subprocess.Popen[bytes]:
     """Two workers who have made some steps, saved none, and would go on for ever."""
     never = {"checkpoint_every": 100_000, "valid_every": 100_000}
     trainings.change("train", max_steps=100_000, **never)
-    process = mtkit_train(trainings, "run", "--workers", "2")
+    process = trainings.start("run", "--workers", "2")
     metrics = trainings.folder / "run" / "metrics.jsonl"
     wait_for(lambda: metrics.exists() and metrics.read_bytes().count(b"\n") > 3, process)
     return process
@@ -171,7 +150,7 @@ def test_a_killed_worker_is_started_again_and_the_run_ends_as_if_nothing_had_hap
     trainings.change("train", max_steps=40, checkpoint_every=5, valid_every=40)
     Team(trainings, "whole").train(workers)
     options = ["--workers", str(workers), "--max-restarts", str(kills)]
-    process = mtkit_train(trainings, "killed", *options)
+    process = trainings.start("killed", *options)
     for saved in (5, 20)[:kills]:
         place = trainings.folder / f"killed/checkpoints/step-{saved:08d}"
         wait_for(place.exists, process)

@@ -45,12 +45,12 @@ def test_the_loss_of_bf16_logits_is_summed_in_float32():
     rounded = logits.detach().bfloat16().requires_grad_()
     exact = rounded.detach().double().requires_grad_()
     for epsilon in (0.0, 0.1):
-        found, wanted = (
+        loss, wanted = (
             label_smoothed_loss(x, targets, label_smoothing=epsilon, pad_id=0)
             for x in (rounded, exact)
         )
-        assert found.item() == pytest.approx(wanted.item(), rel=1e-6)
-        (gradient,) = torch.autograd.grad(found, rounded)
+        assert loss.item() == pytest.approx(wanted.item(), rel=1e-6)
+        (gradient,) = torch.autograd.grad(loss, rounded)
         (expected,) = torch.autograd.grad(wanted, exact)
         assert gradient.dtype == torch.bfloat16
         assert torch.allclose(gradient.double(), expected, rtol=1e-2, atol=1e-4)

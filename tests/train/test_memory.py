@@ -1,8 +1,7 @@
 """The memory of a training, by the shapes of its tensors, against the tensors of a training."""
 
 import pytest
-import torch
-from conftest import changed
+from conftest import CPU, changed
 
 from mtkit.base import devices
 from mtkit.base.errors import MtkitError
@@ -26,7 +25,7 @@ from mtkit.train.trainer import Trainer
 )
 def test_the_forecast_has_the_sizes_of_the_tensors_of_a_training(settings, config, tiny_data):
     config = changed(config, "train", precision="fp32", **settings)
-    trainer = Trainer(config, tiny_data, device=torch.device("cpu"))
+    trainer = Trainer(config, tiny_data, device=CPU)
     memory = memory_forecast(config, sizes_of(tiny_data), "cpu")
     sizes: dict[str, int] = {}
     step = trainer.optimizer.step

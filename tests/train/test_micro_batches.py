@@ -1,31 +1,26 @@
 """An update has the same pairs however many fit on a device."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from conftest import CPU, changed, number_pairs, write_pairs
+from conftest import CPU, TinyText, changed, number_pairs, write_pairs
 
 from mtkit.base.errors import MtkitError
 from mtkit.batches import split
 from mtkit.data import PreparedData
+from mtkit.prepare import prepare_files
 from mtkit.train.micro_batches import MicroBatches, groups_of_threads
 from mtkit.train.trainer import Trainer
 
 
 @pytest.fixture(scope="module")
-def more_data(tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
+def more_data(tiny_text: TinyText, tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
     """Enough pairs for full batches: 600, each different from the others."""
-    from mtkit.prepare import prepare_files
-
     folder = tmp_path_factory.mktemp("more")
-    prepare_files(
-        "more",
-        folder / "more",
-        src_lang="en",
-        tgt_lang="de",
-        train=[write_pairs(folder, "train", number_pairs(600, seed=1))],
-        valid=write_pairs(folder, "valid", number_pairs(20, seed=2)),
-        vocab_size=300,
-    )
+    train = write_pairs(folder, "train", number_pairs(600, seed=1))
+    more = replace(tiny_text, folder=folder, train=train)
+    prepare_files("more", folder / "more", **more.prepare_arguments())
     return PreparedData.open(folder / "more")
 
 
@@ -33,11 +28,9 @@ def more_data(tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
 @pytest.mark.parametrize("fits", [None, 199, 80])
 def test_an_update_has_the_same_pairs_for_any_micro_batch_size(groups, fits, config, more_data):
     settings = {"batch_tokens": 200, "batches_per_update": groups}
-    plain = Trainer(
-        changed(config, "train", **settings, device_batch_tokens=None), more_data, device=CPU
-    )
-    trainer = Trainer(
-        changed(config, "train", **settings, device_batch_tokens=fits), more_data, device=CPU
+    plain, trainer = (
+        Trainer(changed(config, "train", **settings, device_batch_tokens=n), more_data, device=CPU)
+        for n in (None, fits)
     )
     pairs = more_data.pairs("train")
     longest = np.maximum(pairs.src.lengths, pairs.tgt.lengths)
@@ -101,6 +94,6 @@ def test_words_of_positions_are_not_packed_and_a_line_says_so(config, more_data,
     plain = changed(by_words, "train", gpu_path="plain")
     vocabularies = more_data.tokenizers()
     for wanted, said in ((plain, 0), (by_words, 1)):
-        found = MicroBatches(wanted, more_data.pairs("train"), vocabularies, device_type="cpu")
-        assert not found.packed
+        made = MicroBatches(wanted, more_data.pairs("train"), vocabularies, device_type="cpu")
+        assert not made.packed
         assert caplog.text.count("train.gpu_path: plain, because") == said

@@ -3,12 +3,23 @@
 import json
 import re
 import zipfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from conftest import GREEK, UNTRAINED, changed, number_pairs, random_run, reseal, slow, write_pairs
+from conftest import (
+    GERMAN,
+    GREEK,
+    UNTRAINED,
+    changed,
+    number_pairs,
+    of_directions,
+    random_run,
+    slow,
+    write_pairs,
+)
 from support.command_line import Place
 from support.exported import needs
 from support.prepared import prepare_several
@@ -20,7 +31,7 @@ from mtkit.base.errors import MtkitError
 from mtkit.batches import TokenBatches
 from mtkit.convert.export_run import _check_text
 from mtkit.data import PreparedData, also_split
-from mtkit.prepare import prepare_files
+from mtkit.prepare import parallel_files, prepare_files
 from mtkit.run_folder import Run
 from mtkit.score import score
 from mtkit.tokenizer import EOS_ID
@@ -36,17 +47,14 @@ DIRECTIONS = [("en", "de"), ("de", "en"), ("en", "el")]
 def text(tmp_path_factory) -> dict[str, Files]:
     """Numbers in English and German, the same with sides swapped, and in English and Greek."""
     folder = tmp_path_factory.mktemp("several")
-    found = {}
-    for name, words in (("de", None), ("el", GREEK)):
-        counts = {"train": 160 if name == "de" else 40, "valid": 12, "test": 10}
+    files = {}
+    for name, words, trained in (("de", GERMAN, 160), ("el", GREEK, 40)):
+        counts = {"train": trained, "valid": 12, "test": 10}
         for seed, (split, count) in enumerate(counts.items(), 1):
-            place = folder / f"{name}-{split}"
-            place.mkdir()
-            more = {} if words is None else {"words": words}
-            pairs = number_pairs(count, seed=seed, **more)
-            found[f"{name}-{split}"] = write_pairs(place, "text", pairs)
-            found[f"en-{split}"] = found[f"de-{split}"][::-1]
-    return found
+            pairs = number_pairs(count, seed=seed, words=words)
+            files[f"{name}-{split}"] = write_pairs(folder, f"{name}-{split}", pairs)
+            files[f"en-{split}"] = files[f"de-{split}"][::-1]
+    return files
 
 
 def direction(text: dict[str, Files], src: str, tgt: str) -> dict[str, Any]:
@@ -78,14 +86,8 @@ def many_run(many, tiny_config, tmp_path_factory) -> Run:
 @pytest.fixture(scope="session")
 def untrained_many(many, tmp_path_factory) -> Run:
     """A model with random weights of these languages, which writes something else for each line."""
-    run = random_run(tmp_path_factory.mktemp("untrained-many") / "many", many, 5)
-    pairs = [{"src_lang": src, "tgt_lang": tgt} for src, tgt in DIRECTIONS]
-
-    def add(manifest: dict[str, Any]) -> None:
-        manifest["data"]["directions"] = pairs
-
-    reseal(run.path / "manifest.json", add)
-    return Run.open(run.path)
+    place = tmp_path_factory.mktemp("untrained-many") / "many"
+    return of_directions(random_run(place, many, 5), *DIRECTIONS)
 
 
 @pytest.fixture
@@ -122,10 +124,10 @@ def test_the_tags_are_learned_for_the_source_alone_where_the_vocabularies_are_se
 
 
 def test_the_folder_has_the_text_of_each_direction_without_tags(many, text):
-    for one, (src, tgt) in zip(many.texts("test"), DIRECTIONS, strict=True):
-        assert (one.src_lang, one.tgt_lang) == (src, tgt)
+    for texts, (src, tgt) in zip(many.texts("test"), DIRECTIONS, strict=True):
+        assert (texts.src_lang, texts.tgt_lang) == (src, tgt)
         files = direction(text, src, tgt)["test"]
-        assert [one.src, one.tgt] == [file.read_text("utf-8").splitlines() for file in files]
+        assert [texts.src, texts.tgt] == [file.read_text("utf-8").splitlines() for file in files]
     assert (many.src_lang, many.tgt_lang) == ("en,de", "de,en,el")
 
 
@@ -137,19 +139,14 @@ def test_an_epoch_has_pairs_of_each_direction_by_the_temperature(text, tmp_path)
     pairs = data.pairs("train")
     batches = TokenBatches(pairs, budget=500, per_update=1, seed=1)
     tags = {i: code for code, i in data.tokenizers().src.language_tags.items()}
-    drawn: dict[str, int] = {}
+    drawn = Counter[str]()
     while batches.state_dict()["epoch"] == 0:
-        for indices in next(batches):
-            for i in indices.tolist():
-                code = tags[pairs.src[i][0]]
-                drawn[code] = drawn.get(code, 0) + 1
+        drawn.update(tags[pairs.src[i][0]] for indices in next(batches) for i in indices.tolist())
     assert drawn["de"] == pytest.approx(160, abs=40)
     assert drawn["el"] == pytest.approx(80, abs=20)
 
 
 def test_weights_of_corpora_are_multiplied_with_those_of_the_temperature(text, tmp_path):
-    from mtkit.prepare import parallel_files
-
     directions = [direction(text, src, tgt) for src, tgt in DIRECTIONS]
     directions[2]["train"] = [parallel_files(*text["el-train"], weight=4)]
     data = prepared(text, tmp_path / "out", temperature=5, directions=directions)
@@ -189,18 +186,16 @@ def test_training_measures_each_direction_and_selects_by_their_mean(many_run, ma
     of_each = row["valid_also"]
     assert [*of_each] == ["en-de", "de-en", "en-el"]
     for name in ("bleu", "chrf"):
-        mean = sum(one[name] for one in of_each.values()) / 3
+        mean = sum(scores[name] for scores in of_each.values()) / 3
         assert row[f"valid_{name}"] == pytest.approx(mean, rel=1e-12)
     greedy = many_run.config.decode.greedy()
     total = tokens = 0.0
-    for one in many.texts("valid"):
-        translator = Translator.load(
-            many_run, checkpoint="last", config=greedy, tgt_lang=one.tgt_lang
-        )
-        found = list(translator.translate(one.src))
-        scored = list(translator.score_given(one.src, one.tgt))
-        name = f"{one.src_lang}-{one.tgt_lang}"
-        assert of_each[name]["chrf"] == score(found, [one.tgt], metric="chrf").value
+    for src_lang, tgt_lang, src, tgt, _ in many.texts("valid"):
+        translator = Translator.load(many_run, checkpoint="last", config=greedy, tgt_lang=tgt_lang)
+        translations = list(translator.translate(src))
+        scored = list(translator.score_given(src, tgt))
+        name = f"{src_lang}-{tgt_lang}"
+        assert of_each[name]["chrf"] == score(translations, [tgt], metric="chrf").value
         summed = -sum(line.log_prob for line in scored)
         count = sum(len(line.log_probs) for line in scored)
         assert of_each[name]["loss"] == pytest.approx(summed / count, rel=1e-4)
@@ -224,18 +219,17 @@ def test_the_tag_decides_the_translation_and_no_tag_is_in_an_output(untrained_ma
     lines = text["de-test"][0].read_text("utf-8").splitlines()
     changes = {"length_penalty": 0.0, "max_extra_length": 20, "engine": "torch"}
     config = UNTRAINED.decode.model_copy(update=changes)
-    found = {}
+    by_language = {}
     for language in ("de", "el", "en"):
         with Translator.load(untrained_many, config=config, tgt_lang=language) as translator:
             tags = translator.tokenizer.language_tags
             with torch.no_grad():
                 # Without the ban, a model with these weights would write little else.
                 translator.model.embedding.weight[list(tags.values())] *= 20
-            found[language] = [
-                one for nbest in translator.translate_nbest(lines, n_best=3) for one in nbest
-            ]
-        assert not any(re.match(">>.+<<", piece) for one in found[language] for piece in one.pieces)
-    assert len({tuple(one.text for one in of_one) for of_one in found.values()}) == 3
+            nbests = list(translator.translate_nbest(lines, n_best=3))
+        translations = by_language[language] = [best for nbest in nbests for best in nbest]
+        assert not any(re.match(">>.+<<", piece) for best in translations for piece in best.pieces)
+    assert len({tuple(best.text for best in of_one) for of_one in by_language.values()}) == 3
 
 
 def test_text_that_contains_a_tag_is_translated_as_text(untrained_many):
@@ -267,13 +261,10 @@ def test_the_command_at_the_end_of_a_training_chooses_a_language(desk):
 def test_a_language_must_be_chosen_and_an_unknown_one_is_refused_with_those_there_are(desk):
     refused = desk.refused("translate", "--run", "runs/many", stdin=b"one\n")
     assert "translates to several languages, de, el, en; choose one with --tgt-lang" in refused
-    for option, code in (("--tgt-lang", "fr"), ("--src-lang", "fr")):
-        more = [] if option == "--tgt-lang" else ["--tgt-lang", "de"]
-        refused = desk.refused(
-            "translate", "--run", "runs/many", option, code, *more, stdin=b"one\n"
-        )
+    for options in (["--tgt-lang", "fr"], ["--src-lang", "fr", "--tgt-lang", "de"]):
+        refused = desk.refused("translate", "--run", "runs/many", *options, stdin=b"one\n")
         assert "de, el, en" in refused
-        assert code in refused
+        assert "fr" in refused
 
 
 @pytest.mark.parametrize("option", ["--tgt-lang", "--src-lang"])
@@ -301,7 +292,8 @@ def test_a_model_of_two_languages_accepts_them_and_refuses_others(trained):
 
 
 def test_score_prints_each_direction_with_its_signature(desk):
-    outcome = desk.mtkit("score", "--run", "runs/many", "--beam-size", "1")
+    command = ("score", "--run", "runs/many", "--beam-size", "1")
+    outcome = desk.mtkit(*command)
     assert outcome.status == 0, outcome.err
     lines = outcome.out.splitlines()
     assert [line.split()[0] for line in lines] == ["en-de", "de-en", "en-el"]
@@ -309,18 +301,12 @@ def test_score_prints_each_direction_with_its_signature(desk):
     assert all("BLEU" in line and "nrefs:1|case:mixed" in line for line in lines)
     as_json = json.loads(desk.mtkit("score", "--run", "runs/many", "--json").out)
     assert [*as_json] == ["en-de", "de-en", "en-el"]
-    one = desk.mtkit("score", "--run", "runs/many", "--beam-size", "1", "--tgt-lang", "el")
-    assert one.out == lines[2].removeprefix("en-el ") + "\n"
-    for alias in ("ell", "ell_Grek", "EL"):
-        of_alias = desk.mtkit(
-            "score", "--run", "runs/many", "--beam-size", "1", "--tgt-lang", alias
-        )
-        assert of_alias.out == one.out
+    for alias in ("el", "ell", "ell_Grek", "EL"):
+        of_alias = desk.mtkit(*command, "--tgt-lang", alias)
+        assert of_alias.out == lines[2].removeprefix("en-el ") + "\n"
     refused = desk.refused("score", "--run", "runs/many", "--tgt-lang", "fr")
     assert "no test set for this direction; available: en-de, de-en, en-el" in refused
-    assert "--sentence requires one direction" in desk.refused(
-        "score", "--run", "runs/many", "--sentence"
-    )
+    assert "--sentence requires one direction" in desk.refused(*command, "--sentence")
 
 
 def test_score_names_the_directions_that_have_no_test_set(desk, text, many_run, tmp_path):
@@ -356,19 +342,19 @@ def test_an_export_agrees_with_the_run(format_, desk):
 def test_the_tokenizer_of_a_multilingual_run_is_for_data_with_tags_and_no_other_is(
     many_run, many, tiny_data, text, tmp_path
 ):
-    one = direction(text, "en", "el")
-    settings: dict[str, Any] = {"tokenizer_from": many_run.path, "workers": 1}
-    settings["max_ratio"] = 100.0
-    prepare_several("more", tmp_path / "more", directions=[one], **settings)
+    greek = direction(text, "en", "el")
+    settings: dict[str, Any] = {"tokenizer_from": many_run.path, "workers": 1, "max_ratio": 100.0}
+    prepare_several("more", tmp_path / "more", directions=[greek], **settings)
     data = PreparedData.open(tmp_path / "more")
     assert data.tokenizers().is_same(many.tokenizers())
     assert data.pairs("train").src[0] == many.pairs("train").src[320]
     with pytest.raises(MtkitError, match="describe the text in a corpus file, under directions"):
-        prepare_files("bad", tmp_path / "bad", **one, **settings)
+        prepare_files("bad", tmp_path / "bad", **greek, **settings)
     with pytest.raises(MtkitError, match="has no language tags"):
-        prepare_several("bad", tmp_path / "bad", directions=[one], tokenizer_from=tiny_data.path)
+        prepare_several("bad", tmp_path / "bad", directions=[greek], tokenizer_from=tiny_data.path)
+    french = {**greek, "tgt_lang": "fr"}
     with pytest.raises(MtkitError, match="with tags for de, el, en, not for en to fr"):
-        prepare_several("bad", tmp_path / "bad", directions=[{**one, "tgt_lang": "fr"}], **settings)
+        prepare_several("bad", tmp_path / "bad", directions=[french], **settings)
 
 
 def test_only_a_direction_that_the_run_was_not_trained_on_is_named_as_new(
@@ -420,23 +406,19 @@ def test_a_corpus_file_gives_the_same_folder_as_the_function(place, text, many):
     ],
 )
 def test_languages_that_cannot_be_told_apart_are_refused(languages, message, text, tmp_path):
-    one = direction(text, "en", "de")
-    directions = [{**one, "src_lang": src, "tgt_lang": tgt} for src, tgt in languages]
+    files = direction(text, "en", "de")
+    directions = [{**files, "src_lang": src, "tgt_lang": tgt} for src, tgt in languages]
     with pytest.raises(MtkitError, match=message):
         prepare_several("bad", tmp_path / "bad", directions=directions)
 
 
 def test_a_server_translates_in_all_directions_that_were_trained(untrained_many):
     with Served([untrained_many]) as server:
-        assert {one["code"]: one["targets"] for one in server.get("/languages").json} == {
-            "de": ["de", "en"],
-            "el": [],
-            "en": ["de", "el", "en"],
-        }
+        listed = server.get("/languages").json
+        targets = {language["code"]: language["targets"] for language in listed}
+        assert targets == {"de": ["de", "en"], "el": [], "en": ["de", "el", "en"]}
         for src, tgt in DIRECTIONS:
-            with Translator.load(
-                untrained_many, device="cpu", src_lang=src, tgt_lang=tgt
-            ) as translator:
+            with Translator.load(untrained_many, src_lang=src, tgt_lang=tgt) as translator:
                 (expected,) = translator.translate(["one two three"])
             reply = server.translate("one two three", source=src, target=tgt)
             assert reply.json == {"translatedText": expected}

@@ -36,30 +36,35 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "LoRA": {"train": {"lora_rank": 2}},
     "moving average": {"train": {"ema": 0.9}},
     "Muon": {"train": {"optimizer": "muon"}},
+    "guided alignment": {"model": {"decoder_layers": 2}, "train": {"guided_alignment": 0.1}},
+}
+VARIANTS["guided alignment and BPE-dropout"] = {
+    "model": {"decoder_layers": 2},
+    "train": {"guided_alignment": 0.1, **VARIANTS["BPE-dropout"]["train"]},
 }
 
 
 @pytest.fixture
 def config(config: Config) -> Config:
-    return changed(config, "train", gpu_path="plain")
+    config = changed(config, "model", dropout=0.0)
+    return changed(config, "train", gpu_path="plain", device_batch_tokens=200)
 
 
-def packed(config: Config, **train: Any) -> Config:
-    return changed(config, "train", gpu_path="packed", **train)
+def packed(config: Config) -> Config:
+    return changed(config, "train", gpu_path="packed")
 
 
-def without_dropout(config: Config) -> Config:
-    model = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
-    return changed(config, "model", **model)
+def varied(config: Config, variant: str) -> Config:
+    for section, settings in VARIANTS[variant].items():
+        config = changed(config, section, **settings)
+    return config
 
 
 @pytest.mark.usefixtures("in_float64")
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_one_pass_has_the_loss_and_the_gradients_of_batch_by_batch(variant, config, tiny_data):
-    config = changed(without_dropout(config), "train", device_batch_tokens=200)
-    for section, settings in VARIANTS[variant].items():
-        config = changed(config, section, **settings)
-    plain, one_pass = (update_of(one, tiny_data) for one in (config, packed(config)))
+def test_one_pass_has_the_loss_and_the_gradients_of_batch_by_batch(variant, config, linked):
+    config = varied(config, variant)
+    plain, one_pass = (update_of(settings, linked) for settings in (config, packed(config)))
     assert (plain.passes, one_pass.passes) == (5, 1)
     assert_same(one_pass, plain)
 
@@ -69,9 +74,7 @@ def test_one_pass_has_the_loss_and_the_gradients_of_batch_by_batch(variant, conf
 def test_one_pass_with_the_loss_of_a_gpu_has_the_same_gradients(
     variant, config, tiny_data, monkeypatch
 ):
-    config = changed(without_dropout(config), "train", device_batch_tokens=200)
-    for section, settings in VARIANTS[variant].items():
-        config = changed(config, section, **settings)
+    config = varied(config, variant)
     plain = update_of(config, tiny_data)
     monkeypatch.setattr(gradients, "loss_of_states", loss_on_gpu)
     assert_same(update_of(packed(config), tiny_data), plain)
@@ -80,7 +83,6 @@ def test_one_pass_with_the_loss_of_a_gpu_has_the_same_gradients(
 @pytest.mark.usefixtures("in_float64")
 def test_with_the_same_dropout_one_pass_has_the_same_gradients(config, tiny_data, monkeypatch):
     config = changed(config, "model", dropout=0.2, activation_dropout=0.2)
-    config = changed(config, "train", device_batch_tokens=200)
     # The masks of each batch, in the order of the calls.
     drawn: list[list[Tensor]] = []
 
@@ -114,14 +116,14 @@ def test_with_the_same_dropout_one_pass_has_the_same_gradients(config, tiny_data
 
 @pytest.mark.usefixtures("in_float64")
 def test_masks_that_are_added_have_the_result_of_boolean_masks(config, tiny_data):
-    trainer = Trainer(without_dropout(config), tiny_data, device=CPU)
+    trainer = Trainer(config, tiny_data, device=CPU)
     batches = [make_batch(trainer.pairs, np.arange(i, i + 4)) for i in range(0, 12, 4)]
     assert any((batch.src == 0).any() for batch in batches)
-    found = []
+    results = []
     for dtype in (None, torch.float64):
         row = pack_batches(batches, CPU, bias_dtype=dtype)
-        found.append(trainer.model(row.src, row.tgt_in, row.packing))
-    torch.testing.assert_close(*found, rtol=1e-12, atol=1e-12)
+        results.append(trainer.model(row.src, row.tgt_in, row.packing))
+    torch.testing.assert_close(*results, rtol=1e-12, atol=1e-12)
     # As the kernels of a GPU read them.
     masks = row.packing.src.masks if row.packing.src else []
     assert all(n % 8 == 0 for mask in masks if mask is not None for n in mask.stride()[:-1])
@@ -157,8 +159,8 @@ def test_the_most_expensive_piece_is_as_cheap_as_any_division_allows():
         divisions = itertools.combinations_with_replacement(range(len(rows) + 1), 2)
         best = min(max(part.sum() for part in np.split(rows, ends)) for ends in divisions)
         if len(rows):
-            found = cut(batches, costs, 3)
-            assert max(sum(costs[n] * len(part) for n, part in one) for one in found) == best
+            pieces = cut(batches, costs, 3)
+            assert max(sum(costs[n] * len(part) for n, part in piece) for piece in pieces) == best
 
 
 @pytest.mark.parametrize("path", ["plain", "packed"])
@@ -173,32 +175,27 @@ def test_a_pass_has_at_most_the_tokens_that_fit_a_device(bpe_dropout, path, conf
     for step, batches in enumerate(itertools.islice(trainer.batches, 20), 1):
         own = trainer.micro_batches.of_update(batches, step=step, rank=0, world_size=1)
         assert len(own) > 1
-        assert max(tokens_of(one) for one in own) <= most
-
-
-def tokens_of(one: Pass) -> int:
-    return sum(padded_tokens(*micro_batch) for micro_batch in one.micro_batches)
+        for each in own:
+            assert sum(padded_tokens(*some) for some in each.micro_batches) <= most
 
 
 def test_more_workers_than_rows_leave_passes_empty_whose_loss_is_zero(config, tiny_data):
     trainer = Trainer(packed(config), tiny_data, device=CPU)
-    batches = [np.arange(2)]
-    shares = [
-        trainer.micro_batches.of_update(batches, step=1, rank=rank, world_size=3)
+    passes = [
+        trainer.micro_batches.of_update([np.arange(2)], step=1, rank=rank, world_size=3)[0]
         for rank in range(3)
     ]
-    assert [one.is_empty for (one,) in shares] == [False, False, True]
-    assert trainer._gradients.losses(shares[2][0]).translation.item() == 0.0
+    assert [own.is_empty for own in passes] == [False, False, True]
+    assert trainer._gradients.losses(passes[2]).translation.item() == 0.0
 
 
 def test_halves_of_passes_draw_other_random_numbers():
     pairs = realistic_pairs(40)
     level, seen = [Pass(i, [(pairs, np.arange(8 * i, 8 * i + 8))]) for i in range(5)], set()
     for _ in range(4):
-        seen |= {one.index for one in level}
-        assert sorted(i for one in level for _, part in one.micro_batches for i in part) == [
-            *range(40)
-        ]
-        level = [half for one in level for half in one.halves()]
+        seen |= {whole.index for whole in level}
+        rows = [i for whole in level for _, part in whole.micro_batches for i in part]
+        assert sorted(rows) == [*range(40)]
+        level = [half for whole in level for half in whole.halves()]
     assert len(seen) == 5 + 10 + 20 + 40
-    assert [half.index for one in level[:1] for half in one.halves()] == [level[0].index]
+    assert [half.index for half in level[0].halves()] == [level[0].index]

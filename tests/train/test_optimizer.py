@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.distributed as dist
-from conftest import changed
+from conftest import CPU, changed
 from torch import Tensor, nn
 
 from mtkit.config import TrainConfig
@@ -18,10 +18,10 @@ def parameters(*shapes: tuple[int, ...], seed: int = 1) -> list[nn.Parameter]:
     return [nn.Parameter(torch.randn(shape, generator=generator)) for shape in shapes]
 
 
-def give_gradients(ones: list[nn.Parameter], seed: int) -> None:
+def give_gradients(given: list[nn.Parameter], seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
-    for one in ones:
-        one.grad = torch.randn(one.shape, generator=generator)
+    for parameter in given:
+        parameter.grad = torch.randn(parameter.shape, generator=generator)
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(5, 5), (3, 8), (8, 3)])
@@ -50,15 +50,15 @@ def test_a_matrix_whose_gradients_were_all_zero_stays():
 def test_its_updates_are_those_of_pytorch():
     shapes = [(4, 6), (6, 4), (4, 6), (5, 5)]
     ours, theirs = parameters(*shapes), parameters(*shapes)
-    before = [one.detach().clone() for one in ours]
+    before = [matrix.detach().clone() for matrix in ours]
     muon = Muon(ours, None, dtype=torch.bfloat16)
     expected = torch.optim.Muon(
         theirs, lr=0.01, weight_decay=0.0, momentum=0.95, adjust_lr_fn="match_rms_adamw"
     )
     muon.param_groups[0]["lr"] = 0.01
     for step in range(4):
-        for ones in (ours, theirs):
-            give_gradients(ones, seed=step)
+        for matrices in (ours, theirs):
+            give_gradients(matrices, seed=step)
         muon.step()
         expected.step()
     for mine, other, first in zip(ours, theirs, before, strict=True):
@@ -94,26 +94,21 @@ def test_matrices_of_layers_are_for_muon_and_all_else_is_for_adam():
 
 def test_without_matrices_to_train_everything_is_for_adam():
     named = {"embedding.weight": parameters((7, 4))[0]}
-    found = new_optimizer(named, TrainConfig(optimizer="muon"), dtype=torch.float32)
-    assert type(found) is torch.optim.Adam
+    optimizer = new_optimizer(named, TrainConfig(optimizer="muon"), dtype=torch.float32)
+    assert type(optimizer) is torch.optim.Adam
 
 
 @pytest.mark.parametrize(
     ("settings", "share"),
-    [
-        ({}, 1.0),
-        ({"freeze": ("embedding",)}, 1.0),
-        ({"lora_rank": 2}, 1.0),
-        ({"optimizer": "muon"}, 2),
-    ],
+    [({}, 1), ({"freeze": ("embedding",)}, 1), ({"lora_rank": 2}, 1), ({"optimizer": "muon"}, 2)],
 )
 def test_the_bytes_of_its_state_are_known_before_the_first_update(
     settings, share, config, tiny_data
 ):
-    trainer = Trainer(changed(config, "train", **settings), tiny_data, device=torch.device("cpu"))
+    trainer = Trainer(changed(config, "train", **settings), tiny_data, device=CPU)
     expected = moments_to_come(trainer.optimizer)
     trainer.update(next(trainer.batches))
-    tensors = [one for state in trainer.optimizer.state.values() for one in state.values()]
+    tensors = [x for state in trainer.optimizer.state.values() for x in state.values()]
     # Without the counter of steps that each parameter has.
     actual = sum(tensor.nbytes for tensor in tensors if tensor.ndim)
     assert actual <= expected <= share * actual

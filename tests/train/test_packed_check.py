@@ -51,8 +51,8 @@ def not_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     original = Gradients._loss
 
     def loss(self, model, batch, **how):
-        found = original(self, model, batch, **how)
-        return found * float("nan") if batch.packing.src else found
+        right = original(self, model, batch, **how)
+        return right * float("nan") if batch.packing.src else right
 
     monkeypatch.setattr(Gradients, "_loss", loss)
 
@@ -105,4 +105,4 @@ def test_the_pairs_that_are_compared_fit_a_device(config: Config, tiny_data: Pre
     trainer = on_pretended_gpu(changed(config, "train", device_batch_tokens=40), tiny_data)
     some = _some_batches(trainer._gradients)
     assert len(some) == 2
-    assert sum(padded_tokens(*one) for one in some) <= 40
+    assert sum(padded_tokens(*part) for part in some) <= 40

@@ -25,11 +25,11 @@ def test_the_updates_are_those_of_the_stream_with_its_positions(tiny_data: Prepa
     # Some epochs.
     with Prefetcher(stream(tiny_data), prepare, done=3, last=43) as updates:
         for step in range(4, 44):
-            found, wanted = updates.next(), next(plain)
-            assert found.position == plain.state_dict()
-            assert len(found.batches) == len(wanted)
-            assert all(map(np.array_equal, found.batches, wanted))
-            assert found.own == [(step, found.batches)]
+            update, wanted = updates.next(), next(plain)
+            assert update.position == plain.state_dict()
+            assert len(update.batches) == len(wanted)
+            assert all(map(np.array_equal, update.batches, wanted))
+            assert update.own == [(step, update.batches)]
     assert plain.epoch > 1
     assert steps == list(range(4, 44))
 

@@ -4,9 +4,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from functools import partial
 
 import pytest
@@ -14,14 +11,13 @@ import torch
 from conftest import CPU, changed, reseal, slow
 from support.forked import PIPE, Forked, run_mtkit
 from support.runs import contents
-from support.training import Trainings, assert_same_state, before_update, interrupt, kill, rows_of
+from support.training import Trainings, before_update, interrupt, kill, rows_of, wait_for
 
 from mtkit.base.errors import MtkitError
-from mtkit.config import Config, dump_config
+from mtkit.config import Config
 from mtkit.data import PreparedData
 from mtkit.prepare import prepare_files
 from mtkit.run_folder import Run
-from mtkit.train import assembly as train
 from mtkit.train import dry_run
 from mtkit.train.checkpoints import read_checkpoint
 from mtkit.train.trainer import Trainer
@@ -216,27 +212,13 @@ def test_the_second_signal_stops_at_once_and_says_what_is_saved(
     assert caplog.messages[-1] == f"stopped without saving; {message}"
 
 
-def test_ctrl_c_ends_the_program_with_130_and_the_next_start_resumes(config, tiny_data, tmp_path):
-    endless = changed(config, "train", max_steps=100_000, valid_every=100_000)
-    endless = changed(endless, "train", checkpoint_every=100_000)
-    file = tmp_path / "tiny.yaml"
-    file.write_text(dump_config(endless), encoding="utf-8")
-    run = tmp_path / "run"
-    command = ["train", "--config", str(file), "--run", str(run)]
-    command += ["--data", str(tiny_data.path), "--device", "cpu"]
-    # A real start, whose interpreter also ends.
-    with subprocess.Popen(
-        [sys.executable, "-m", "mtkit", *command],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    ) as process:
-        metrics = run / "metrics.jsonl"
-        deadline = time.monotonic() + 600
-        while not (metrics.exists() and metrics.read_bytes().count(b"\n")):
-            assert process.poll() is None, process.communicate()
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+def test_ctrl_c_ends_the_program_with_130_and_the_next_start_resumes(trainings):
+    never = dict.fromkeys(("max_steps", "valid_every", "checkpoint_every"), 100_000)
+    trainings.change("train", **never)
+    run = trainings.folder / "run"
+    metrics = run / "metrics.jsonl"
+    with trainings.start("run") as process:
+        wait_for(lambda: metrics.exists() and b"\n" in metrics.read_bytes(), process)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=600)
     assert process.returncode == 130, err
@@ -245,11 +227,18 @@ def test_ctrl_c_ends_the_program_with_130_and_the_next_start_resumes(config, tin
     stopped = Run.open(run).checkpoints()[-1].step
     assert stopped == rows_of(run, "loss")[-1][0]
     end = stopped + 2
-    with Forked(run_mtkit, [*command, "--set", f"train.max_steps={end}"], stderr=PIPE) as again:
+    longer = [*trainings.command(run), "--set", f"train.max_steps={end}"]
+    with Forked(run_mtkit, longer, stderr=PIPE) as again:
         _, err = again.communicate(timeout=600)
     assert again.returncode == 0, err
     assert f"continuing from step {stopped}".encode() in err
     assert [step for step, _ in rows_of(run, "loss")] == list(range(1, end + 1))
+
+
+@pytest.fixture
+def again(begun, tiny_config, tiny_data) -> Trainings:
+    """Trainings that go on from `begun`, a copy of the tiny run."""
+    return Trainings(tiny_config, tiny_data, begun.parent)
 
 
 @pytest.mark.parametrize(
@@ -261,11 +250,12 @@ def test_ctrl_c_ends_the_program_with_130_and_the_next_start_resumes(config, tin
         ("train", "seed", 7),
     ],
 )
-def test_a_run_refuses_other_settings_by_name(section, key, value, begun, tiny_config, tiny_data):
+def test_a_run_refuses_other_settings_by_name(section, key, value, begun, again):
     before = contents(begun)
-    other = changed(changed(tiny_config, "train", max_steps=8), section, **{key: value})
+    again.change("train", max_steps=8)
+    again.change(section, **{key: value})
     with pytest.raises(MtkitError) as error:
-        train.run(other, tiny_data, begun, device="cpu")
+        again.run("begun")
     for word in (f"{section}.{key}", str(value), "--restart"):
         assert word in str(error.value)
     assert contents(begun) == before
@@ -304,35 +294,34 @@ def test_the_end_of_a_run_cannot_be_moved_once_its_rate_falls(
     assert contents(trainings.folder / "run") == before
 
 
-def test_a_run_allows_what_does_not_change_its_weights(begun, tiny_config, tiny_data):
+def test_a_run_allows_what_does_not_change_its_weights(again):
     settings = {"max_steps": 6, "log_every": 1, "valid_every": 3, "checkpoint_every": 5}
-    other = changed(tiny_config, "train", keep_checkpoints=2, **settings)
-    other = changed(other, "decode", beam_size=2, length_penalty=1.0)
-    assert train.run(other, tiny_data, begun, device="cpu")
-    run = Run.open(begun)
-    assert run.config == other
-    assert [saved.step for saved in run.checkpoints()][-2:] == [5, 6]
+    again.change("train", keep_checkpoints=2, **settings)
+    again.change("decode", beam_size=2, length_penalty=1.0)
+    assert again.run("begun")
+    assert again.open("begun").config == again.config
+    assert again.steps("begun")[-2:] == [5, 6]
 
 
 def test_a_run_refuses_other_data_by_checksum_and_takes_a_copy(
-    begun, tiny_config, tiny_text, tiny_data, tmp_path
+    begun, again, tiny_text, tiny_data, tmp_path
 ):
     copy = tmp_path / "another-name"
     shutil.copytree(tiny_data.path, copy)
-    longer = changed(tiny_config, "train", max_steps=5)
-    assert train.run(longer, PreparedData.open(copy), begun, device="cpu")
+    again.change("train", max_steps=5)
+    assert again.run("begun", data=PreparedData.open(copy))
     # The same folder with one sentence of the test set changed.
     reseal(
         copy / "manifest.json",
         lambda manifest: manifest["files"]["test.src.txt"].update(sha256="0" * 64),
     )
     with pytest.raises(MtkitError, match=r"test\.src\.txt: changed"):
-        train.run(longer, PreparedData.open(copy), begun, device="cpu")
+        again.run("begun", data=PreparedData.open(copy))
     other = tmp_path / "other"
     prepare_files("tiny", other, **tiny_text.prepare_arguments() | {"vocab_size": 290})
     before = contents(begun)
     with pytest.raises(MtkitError, match="other data"):
-        train.run(longer, PreparedData.open(other), begun, device="cpu")
+        again.run("begun", data=PreparedData.open(other))
     assert contents(begun) == before
 
 
@@ -413,66 +402,59 @@ def test_a_run_is_finished_though_no_validation_is_better(trainings: Trainings):
 
 @pytest.mark.parametrize(("decay_steps", "advice"), [(1, "train.max_steps"), (3, "a new run")])
 def test_a_finished_run_is_left_alone_and_says_how_to_train_further(
-    decay_steps, advice, tiny_config, tiny_data, tmp_path, caplog
+    decay_steps, advice, again, caplog
 ):
     caplog.set_level("INFO", logger="mtkit")
     # With one step of decay the last update still has the full rate.
-    config = changed(tiny_config, "train", decay_steps=decay_steps)
-    assert train.run(config, tiny_data, tmp_path / "run", device="cpu")
-    before = contents(tmp_path / "run" / "checkpoints")
-    assert train.run(config, tiny_data, tmp_path / "run", device="cpu")
-    assert contents(tmp_path / "run" / "checkpoints") == before
+    again.change("train", decay_steps=decay_steps)
+    assert again.run("run")
+    before = contents(again.folder / "run" / "checkpoints")
+    assert again.run("run")
+    assert contents(again.folder / "run" / "checkpoints") == before
     (line,) = [line for line in caplog.messages if "is finished: step 4 of 4; to train lon" in line]
     assert advice in line
     with pytest.raises(MtkitError, match=r"max_steps: cannot become 3 because step 4 is reached"):
-        train.run(changed(config, "train", max_steps=3), tiny_data, tmp_path / "run", device="cpu")
-    further = changed(config, "train", max_steps=6)
+        again.run("run", max_steps=3)
     if decay_steps == 1:
-        assert train.run(further, tiny_data, tmp_path / "run", device="cpu")
+        assert again.run("run", max_steps=6)
     else:
         with pytest.raises(MtkitError, match="began to decay"):
-            train.run(further, tiny_data, tmp_path / "run", device="cpu")
+            again.run("run", max_steps=6)
 
 
-def test_restart_starts_over_with_any_settings(begun, tiny_config, tiny_data, tmp_path):
-    other = changed(changed(tiny_config, "train", max_steps=2), "model", d_ff=48)
-    assert train.run(other, tiny_data, begun, device="cpu", restart=True)
-    assert [saved.step for saved in Run.open(begun).checkpoints()] == [2]
-    assert train.run(other, tiny_data, tmp_path / "new", device="cpu")
-    assert_same_state(begun, tmp_path / "new")
-    assert rows_of(begun, "loss") == rows_of(tmp_path / "new", "loss")
+def test_restart_starts_over_with_any_settings(again):
+    again.change("train", max_steps=2)
+    again.change("model", d_ff=48)
+    assert again.run("begun", restart=True)
+    assert again.steps("begun") == [2]
+    assert again.run("new")
+    again.assert_same("begun", "new", "loss")
 
 
-def test_a_run_without_its_configuration_is_refused_and_can_be_restarted(
-    begun, tiny_config, tiny_data
-):
+def test_a_run_without_its_configuration_is_refused_and_can_be_restarted(begun, again):
     (begun / "config.yaml").unlink()
     before = contents(begun)
     with pytest.raises(MtkitError, match=r"config.yaml: missing or not a file; restore") as error:
-        train.run(tiny_config, tiny_data, begun, device="cpu")
+        again.run("begun")
     assert "another --run" in str(error.value)
     assert contents(begun) == before
-    assert train.run(tiny_config, tiny_data, begun, device="cpu", restart=True)
-    assert Run.open(begun).config == tiny_config
+    assert again.run("begun", restart=True)
+    assert Run.open(begun).config == again.config
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl", "tokenizer.model"])
-def test_a_restart_deletes_nothing_where_a_folder_has_the_name_of_a_file(
-    name, begun, tiny_config, tiny_data
-):
+def test_a_restart_deletes_nothing_where_a_folder_has_the_name_of_a_file(name, begun, again):
     (begun / name).unlink()
     (begun / name).mkdir()
     before = contents(begun)
     with pytest.raises(MtkitError, match=f"{name}: is a folder; move it away"):
-        train.run(tiny_config, tiny_data, begun, device="cpu", restart=True)
+        again.run("begun", restart=True)
     assert contents(begun) == before
 
 
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("instead", ["nothing", "a folder", "a link to nowhere"])
-def test_a_run_without_its_manifest_says_so_and_is_left_alone(
-    instead, restart, begun, tiny_config, tiny_data
-):
+def test_a_run_without_its_manifest_says_so_and_is_left_alone(instead, restart, begun, again):
     (begun / "manifest.json").unlink()
     if instead == "a folder":
         (begun / "manifest.json").mkdir()
@@ -483,25 +465,23 @@ def test_a_run_without_its_manifest_says_so_and_is_left_alone(
     with pytest.raises(MtkitError, match=message):
         Run.open(begun)
     with pytest.raises(MtkitError, match=message):
-        train.run(tiny_config, tiny_data, begun, device="cpu", restart=restart)
+        again.run("begun", restart=restart)
     assert contents(begun) == before
 
 
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("is_prepared", [False, True])
-def test_a_folder_that_is_not_a_run_is_not_changed(
-    is_prepared, restart, tiny_config, tiny_data, tmp_path
-):
-    folder = tmp_path / "home"
+def test_a_folder_that_is_not_a_run_is_not_changed(is_prepared, restart, trainings):
+    folder = trainings.folder / "home"
     if is_prepared:
-        shutil.copytree(tiny_data.path, folder)
+        shutil.copytree(trainings.data.path, folder)
     else:
         (folder / "checkpoints").mkdir(parents=True)
         (folder / "checkpoints" / "precious").write_text("of another program")
         (folder / "config.yaml").write_text("also: of another program")
     before = contents(folder)
     with pytest.raises(MtkitError, match="not a run folder"):
-        train.run(tiny_config, tiny_data, folder, device="cpu", restart=restart)
+        trainings.run("home", restart=restart)
     assert contents(folder) == before
 
 

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from support.browsed import HOSTILE, Page, loaded_by, well_formed
 from support.program import printed
 
-from mtkit.check.model.confidence import Quality, Tenth
 from mtkit.run_folder import Run
 from mtkit.train.report_page import RunFacts, run_page
 
@@ -60,16 +59,11 @@ def rows_of(page: Page) -> list[str]:
     ]
 
 
-def quality(error: float) -> Quality:
-    tenths = [Tenth(forecast=10.0 * one, chrf=11.0 * one) for one in range(10)]
-    return Quality(lines=100, correlation=0.5, baseline=0.25, error=error, tenths=tenths)
-
-
 def test_the_chart_of_both_losses_says_how_they_differ() -> None:
     note = "The training loss is measured with dropout and label smoothing"
-    assert any(one.startswith(note) for one in well_formed(run_page(FACTS)).texts("p"))
-    alone = run_page(replace(FACTS, metrics=TRAINING))
-    assert not any(one.startswith(note) for one in well_formed(alone).texts("p"))
+    for metrics, is_noted in ((FACTS.metrics, True), (TRAINING, False)):
+        page = well_formed(run_page(replace(FACTS, metrics=metrics)))
+        assert any(text.startswith(note) for text in page.texts("p")) == is_noted
 
 
 def test_tags_balance_and_ids_are_unique() -> None:
@@ -125,11 +119,9 @@ def test_a_page_says_how_training_stands_and_when_it_was_written() -> None:
         page = well_formed(text)
         (said,) = page.all("p", **{"class": "state"})
         assert said["text"].startswith(f"{state} written {written}")
-        refresh = [
-            one["attrs"]["content"] for one in page.all("meta") if "http-equiv" in one["attrs"]
-        ]
+        metas = [meta["attrs"] for meta in page.all("meta") if "http-equiv" in meta["attrs"]]
         # The other one is the security policy, which forbids scripts.
-        assert refresh[1:] == (["30"] if state == "running" else [])
+        assert [meta["content"] for meta in metas[1:]] == ["30"] * (state == "running")
         assert "<script" not in text
 
 
@@ -225,15 +217,8 @@ def test_words_that_the_reference_lacks_are_marked(reference, translation, marke
 
 
 def test_everything_is_escaped() -> None:
-    facts = RunFacts(
-        name=HOSTILE,
-        summary={HOSTILE: HOSTILE},
-        config_yaml=HOSTILE,
-        metrics=[],
-        samples=[{"step": 1, "samples": [{"src": HOSTILE, "ref": HOSTILE, "hyp": HOSTILE}]}],
-        findings=[HOSTILE],
-        best_step=1,
-    )
+    samples = [{"step": 1, "samples": [dict.fromkeys(("src", "ref", "hyp"), HOSTILE)]}]
+    facts = RunFacts(HOSTILE, {HOSTILE: HOSTILE}, HOSTILE, [], samples, [HOSTILE], 1)
     page = well_formed(run_page(facts))
     assert page.texts("h1") == page.texts("pre") == page.texts("li") == [HOSTILE]
     assert page.texts("title") == [f"{HOSTILE} – Training run"]
@@ -255,7 +240,7 @@ def test_what_a_page_cannot_hold_is_shown_as_a_picture_or_replaced() -> None:
 
 def test_huge_texts_are_cut() -> None:
     huge = "<" * 1_000_000
-    samples = [{"step": 1, "samples": [{"src": huge, "ref": huge, "hyp": huge}] * 200}]
+    samples = [{"step": 1, "samples": [dict.fromkeys(("src", "ref", "hyp"), huge)] * 200}]
     facts = RunFacts(huge, {huge: huge}, huge, [{"step": 1, "loss": 1.0}], samples, [huge], 1)
     text = run_page(facts)
     assert len(text) < 2_000_000
@@ -334,6 +319,9 @@ ANYTHING = st.one_of(
 )
 
 
+SAMPLE = st.fixed_dictionaries(dict.fromkeys(("src", "ref", "hyp"), st.text()))
+
+
 def rows(keys: Sequence[str]) -> st.SearchStrategy[list[Any]]:
     """Rows of which some have what they should have."""
     step = st.integers(0, 100) | st.integers(0, 10**400)
@@ -347,14 +335,7 @@ def rows(keys: Sequence[str]) -> st.SearchStrategy[list[Any]]:
 @given(
     metrics=rows(["loss", "lr", "valid_loss", "valid_bleu", "tokens"]),
     samples=st.lists(
-        st.fixed_dictionaries(
-            {
-                "step": st.integers(0, 10**400),
-                "samples": st.lists(
-                    st.fixed_dictionaries(dict.fromkeys(("src", "ref", "hyp"), st.text()))
-                ),
-            }
-        )
+        st.fixed_dictionaries({"step": st.integers(0, 10**400), "samples": st.lists(SAMPLE)})
         | ANYTHING,
         max_size=3,
     ),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import UNTRAINED, number_pairs, random_run, reseal, write_pairs
+from conftest import UNTRAINED, changed, number_pairs, of_directions, random_run, write_pairs
 from support.prepared import prepare_several
 from support.served import Served
 
@@ -43,17 +43,11 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Files]:
 
 def prepared(text: dict[str, Files], out: Path, **settings: Any) -> PreparedData:
     links = text["train"][0].parent / "train.links"
-    directions = [
-        {
-            "src_lang": src,
-            "tgt_lang": tgt,
-            **{split: files if src == "en" else files[::-1] for split, files in text.items()},
-            "alignments": [links],
-        }
-        for src, tgt in DIRECTIONS
-    ]
-    for direction in directions:
-        direction["train"] = [direction["train"]]
+    directions: list[dict[str, Any]] = []
+    for src, tgt in DIRECTIONS:
+        files = {split: pair if src == "en" else pair[::-1] for split, pair in text.items()}
+        files |= {"train": [files["train"]], "alignments": [links]}
+        directions.append({"src_lang": src, "tgt_lang": tgt, **files})
     usual = {"vocab_size": 330, "max_ratio": 100.0, "workers": 1, "tags": "both"}
     prepare_several("both", out, directions=directions, **{**usual, **settings})
     return PreparedData.open(out)
@@ -67,10 +61,8 @@ def both(text: dict[str, Files], tmp_path_factory: pytest.TempPathFactory) -> Pr
 @pytest.fixture(scope="module")
 def untrained(both: PreparedData, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A model with random weights, which writes something else for each line."""
-    run = random_run(tmp_path_factory.mktemp("untrained") / "both", both, 5)
-    pairs = [{"src_lang": src, "tgt_lang": tgt} for src, tgt in DIRECTIONS]
-    reseal(run.path / "manifest.json", lambda content: content["data"].update(directions=pairs))
-    return Run.open(run.path)
+    place = tmp_path_factory.mktemp("untrained") / "both"
+    return of_directions(random_run(place, both, 5), *DIRECTIONS)
 
 
 @pytest.fixture
@@ -87,10 +79,7 @@ def lines(text: dict[str, Files]) -> list[str]:
 def test_each_side_begins_with_the_tag_of_its_language(both: PreparedData, text: dict[str, Files]):
     tokenizer = both.tokenizers().src
     tags = tokenizer.language_tags
-    assert {code: tokenizer.piece(i) for code, i in tags.items()} == {
-        "de": "<lang:de>",
-        "en": "<lang:en>",
-    }
+    assert sorted(map(tokenizer.piece, tags.values())) == ["<lang:de>", "<lang:en>"]
     for split in ("train", "valid"):
         sides = [file.read_text("utf-8").splitlines() for file in text[split]]
         pairs = both.pairs(split)
@@ -121,16 +110,9 @@ def test_data_for_a_run_has_its_tags_and_no_others(untrained, text, tmp_path):
     assert again.pairs("valid").tgt[0][0] == again.tokenizers().tgt.language_tags["de"]
     with pytest.raises(MtkitError, match="its tokenizer has tags: both, not source"):
         prepared(text, tmp_path / "other", tokenizer_from=untrained.path, tags="source")
+    given = {"src_lang": "en", "tgt_lang": "de", "tokenizer_from": untrained.path}
     with pytest.raises(MtkitError, match="is for a multilingual model"):
-        prepare_files(
-            "one",
-            tmp_path / "one",
-            src_lang="en",
-            tgt_lang="de",
-            train=[text["train"]],
-            valid=text["valid"],
-            tokenizer_from=untrained.path,
-        )
+        prepare_files("one", tmp_path, train=[text["train"]], valid=text["valid"], **given)
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
@@ -139,22 +121,19 @@ def test_both_engines_give_the_same_translations_in_the_language_that_was_asked_
 ):
     texts = {}
     for engine in ("native", "torch"):
-        config = UNTRAINED.decode.model_copy(
-            update={"engine": engine, "beam_size": beam_size, "precision": "fp32"}
-        )
-        for languages in DIRECTIONS:
-            with Translator.load(
-                untrained, config=config, src_lang=languages[0], tgt_lang=languages[1]
-            ) as loaded:
+        changes = {"engine": engine, "beam_size": beam_size, "precision": "fp32"}
+        config = UNTRAINED.decode.model_copy(update=changes)
+        for src, tgt in DIRECTIONS:
+            with Translator.load(untrained, config=config, src_lang=src, tgt_lang=tgt) as loaded:
                 nbest = [best for best, *_ in loaded.translate_nbest(lines, n_best=1)]
-            assert all(best.pieces[0] == f"<lang:{languages[1]}>" for best in nbest)
+            assert all(best.pieces[0] == f"<lang:{tgt}>" for best in nbest)
             assert all(best.log_probs[0] == 0.0 for best in nbest)
             assert not any("<lang:" in "".join(best.pieces[1:]) for best in nbest)
-            texts[engine, languages] = [best.text for best in nbest]
-            assert any(texts[engine, languages])
-    for languages in DIRECTIONS:
-        assert texts["native", languages] == texts["torch", languages]
-    assert texts["native", DIRECTIONS[0]] != texts["native", DIRECTIONS[1]]
+            texts[engine, tgt] = [best.text for best in nbest]
+            assert any(texts[engine, tgt])
+    for _, tgt in DIRECTIONS:
+        assert texts["native", tgt] == texts["torch", tgt]
+    assert texts["native", "de"] != texts["native", "en"]
 
 
 def test_a_variant_for_the_other_direction_translates_as_one_that_was_loaded_for_it(
@@ -200,18 +179,15 @@ def test_words_are_aligned_as_if_there_were_no_tags(translator: Translator):
 def test_a_glossary_places_terms_behind_the_tag(untrained: Run, tmp_path: Path):
     terms = tmp_path / "terms.tsv"
     terms.write_text("two\tZWEI\n", encoding="utf-8")
-    with Translator.load(
-        untrained, config=UNTRAINED.decode, tgt_lang="de", glossary=terms
-    ) as loaded:
+    decode = UNTRAINED.decode
+    with Translator.load(untrained, config=decode, tgt_lang="de", glossary=terms) as loaded:
         ((best, *_),) = loaded.translate_nbest(["one two three"], n_best=1)
         assert "ZWEI" in best.text
         assert best.pieces[0] == "<lang:de>"
 
 
 def test_training_validates_each_direction_and_guides_a_head(both, tiny_config, tmp_path):
-    config = tiny_config.model_copy(
-        update={"train": tiny_config.train.model_copy(update={"guided_alignment": 0.1})}
-    )
+    config = changed(tiny_config, "train", guided_alignment=0.1)
     train.run(config, both, tmp_path / "run", device="cpu")
     run = Run.open(tmp_path / "run")
     (row,) = [row for row in run.metrics() if "valid_loss" in row]
@@ -240,8 +216,7 @@ def test_the_pairs_that_checks_learn_from_are_of_their_target_language(both, tex
 
 
 def test_a_direction_must_be_known_and_both_languages_have_a_tag(untrained: Run):
-    reseal(untrained.path / "manifest.json", lambda content: content["data"].update(directions=[]))
-    run = Run.open(untrained.path)
+    run = of_directions(untrained)
     for languages, words in (
         ({"tgt_lang": "de"}, "from several languages, de, en; choose one with --src-lang"),
         ({"src_lang": "en"}, "to several languages, de, en; choose one with --tgt-lang"),
@@ -263,20 +238,19 @@ def test_a_tokenizer_spells_its_tags_by_their_scheme():
 
 
 def test_codes_of_other_standards_find_the_language(untrained: Run, lines: list[str]):
-    with Translator.load(untrained, src_lang="eng_Latn", tgt_lang="deu") as found:
-        assert (found.src_lang, found.tgt_lang) == ("en", "de")
-        with Translator.load(untrained, src_lang="en", tgt_lang="de-DE") as same:
-            assert list(found.translate(lines)) == list(same.translate(lines))
+    with (
+        Translator.load(untrained, src_lang="eng_Latn", tgt_lang="deu") as loaded,
+        Translator.load(untrained, src_lang="en", tgt_lang="de-DE") as same,
+    ):
+        assert (loaded.src_lang, loaded.tgt_lang) == ("en", "de")
+        assert list(loaded.translate(lines)) == list(same.translate(lines))
 
 
 def test_a_server_has_all_directions_of_a_run_that_does_not_say_them(untrained: Run):
-    reseal(untrained.path / "manifest.json", lambda content: content["data"].update(directions=[]))
-    with Served([Run.open(untrained.path)]) as served:
+    with Served([of_directions(untrained)]) as served:
         listed = served.get("/languages").json
-        assert {language["code"]: language["targets"] for language in listed} == {
-            "de": ["de", "en"],
-            "en": ["de", "en"],
-        }
+        targets = {language["code"]: language["targets"] for language in listed}
+        assert targets == {"de": ["de", "en"], "en": ["de", "en"]}
         for source, target in DIRECTIONS:
             answer = served.translate("one two", source=source, target=target).json
             with Translator.load(untrained, src_lang=source, tgt_lang=target) as direct:

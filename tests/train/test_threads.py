@@ -219,8 +219,8 @@ def test_a_micro_batch_that_fits_only_alone_is_reported_with_the_setting(
     )
     with pytest.raises(MtkitError, match=f"^{told}$") as caught:
         trainer.check_memory()
-    found = re.search(told, str(caught.value))
-    alone = changed(config, "train", device_batch_tokens=int(found[1]))
+    advice = re.search(told, str(caught.value))
+    alone = changed(config, "train", device_batch_tokens=int(advice[1]))
     advised = Trainer(alone, tiny_data, device=CPU).micro_batches
     assert advised.at_once == 1
     # No batch is cut because of the advice.
@@ -269,16 +269,15 @@ def test_at_the_same_time_are_only_as_many_as_the_limit_allows(config, tiny_data
 @pytest.mark.usefixtures("in_float64")
 def test_two_threads_give_the_gradient_and_the_dropout_of_one(config, tiny_data):
     batches = [np.arange(0, 9), np.arange(9, 13), np.arange(13, 30), np.arange(30, 32)]
-    found = []
+    by_threads = {}
     for threads in (1, 2):
         torch.set_num_threads(threads)
         trainer = Trainer(config, tiny_data, device=CPU)
         assert trainer.micro_batches.at_once == threads
-        found.append(gradients_of(trainer, batches))
-    one, two = found
-    for name, gradient in one.items():
+        by_threads[threads] = gradients_of(trainer, batches)
+    for name, gradient in by_threads[1].items():
         assert gradient.abs().max() > 0
-        assert torch.allclose(two[name], gradient, rtol=0, atol=1e-12), name
+        assert torch.allclose(by_threads[2][name], gradient, rtol=0, atol=1e-12), name
 
 
 @pytest.mark.usefixtures("in_float64")

@@ -1,6 +1,5 @@
 """The training loop: updates by the formula, and what it records of them."""
 
-import json
 import math
 from unittest.mock import Mock
 
@@ -57,10 +56,9 @@ def test_a_page_that_cannot_be_drawn_does_not_end_training(error, trainings, mon
     assert warning.startswith(str(error) or "out of memory")
 
 
-def test_metrics_have_the_keys_that_are_promised(trainings, tmp_path):
+def test_metrics_have_the_keys_that_are_promised(trainings):
     trainings.run("run")
-    text = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8")
-    rows = [json.loads(line) for line in text.splitlines()]
+    rows = trainings.open("run").metrics()
     training = [row for row in rows if "loss" in row]
     validation = [row for row in rows if "valid_loss" in row]
     assert len(training) + len(validation) == len(rows)
@@ -88,14 +86,11 @@ def test_a_logged_loss_is_the_mean_per_token_since_the_row_before(trainings, mon
 
     monkeypatch.setattr(Trainer, "update", update)
     trainings.run("run", log_every=4)
-    expected = [
-        (step, sum(loss for loss, _ in part) / sum(count for _, count in part))
+    expected = {
+        step: sum(loss for loss, _ in part) / sum(count for _, count in part)
         for step, part in ((4, seen[:4]), (6, seen[4:]))
-    ]
-    found = trainings.rows("run", "loss")
-    assert [step for step, _ in found] == [4, 6]
-    for (_, value), (_, wanted) in zip(found, expected, strict=True):
-        assert value == pytest.approx(wanted, rel=1e-6)
+    }
+    assert dict(trainings.rows("run", "loss")) == pytest.approx(expected, rel=1e-6)
 
 
 def test_a_run_counts_every_token_of_every_epoch_and_what_it_cost(trainings):

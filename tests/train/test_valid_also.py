@@ -4,9 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import torch
 from conftest import changed, number_pairs, write_pairs
-from support.training import Trainings, events_of
+from support.training import Trainings, assert_equal_tensors, events_of
 
 from mtkit.base.errors import MtkitError
 from mtkit.config import Config
@@ -49,10 +48,8 @@ def test_a_further_set_is_in_the_folder_as_text_and_as_pairs(two_sets, tiny_data
     pairs = two_sets.pairs(also_split("news"))
     assert [tokenizer.decode(pairs.src[i]) for i in range(12)] == src
     assert [tokenizer.decode(pairs.tgt[i]) for i in range(12)] == tgt
-    manifest = two_sets.manifest
-    assert (
-        manifest.counts["pairs"]["valid@news"] == manifest.sources["valid@news"][0]["pairs"] == 12
-    )
+    assert two_sets.manifest.counts["pairs"]["valid@news"] == 12
+    assert two_sets.manifest.sources["valid@news"][0]["pairs"] == 12
     # Everything else is as it is without further sets.
     for name in tiny_data.manifest.files:
         assert (two_sets.path / name).read_bytes() == (tiny_data.path / name).read_bytes()
@@ -74,20 +71,20 @@ def test_each_validation_measures_every_set(watched, two_sets):
     assert [row["step"] for row in rows] == [2, 4]
     for row in rows:
         assert [*row["valid_also"]] == ["news", "same"]
-        main = {key.removeprefix("valid_"): row[key] for key in row if key.startswith("valid_")}
-        del main["also"]
-        assert row["valid_also"]["same"] == main
-        assert (
-            row["valid_also"]["news"].keys()
-            == main.keys()
-            == {"loss", "perplexity", "bleu", "chrf"}
-        )
-    with Translator.load(watched, checkpoint="last", config=watched.config.decode.greedy()) as one:
+        names = {"loss", "perplexity", "bleu", "chrf"}
+        assert row["valid_also"]["same"] == {name: row[f"valid_{name}"] for name in names}
+        assert row["valid_also"]["news"].keys() == names
+        assert {key for key in row if key.startswith("valid_")} == {
+            *(f"valid_{name}" for name in names),
+            "valid_also",
+        }
+    greedy = watched.config.decode.greedy()
+    with Translator.load(watched, checkpoint="last", config=greedy) as translator:
         src, tgt = two_sets.text(also_split("news"))
-        found = list(one.translate(src))
-        tokens = [scored.log_probs for scored in one.score_given(src, tgt)]
+        texts = list(translator.translate(src))
+        tokens = [scored.log_probs for scored in translator.score_given(src, tgt)]
     news = rows[-1]["valid_also"]["news"]
-    assert news["chrf"] == score(found, [tgt], metric="chrf").value
+    assert news["chrf"] == score(texts, [tgt], metric="chrf").value
     total, count = -sum(map(sum, tokens)), sum(map(len, tokens))
     assert news["loss"] == pytest.approx(total / count, rel=1e-4)
 
@@ -96,10 +93,8 @@ def test_further_sets_change_nothing_in_the_training(watched, trainings):
     trainings.run("run", config=watched.config)
     alone = trainings.open("run")
     for ours, theirs in zip(watched.checkpoints(), alone.checkpoints(), strict=True):
-        weights = theirs.load_weights()
-        for name, tensor in ours.load_weights().items():
-            assert torch.equal(tensor, weights[name])
-    assert [one.step for one in alone.checkpoints()] == [one.step for one in watched.checkpoints()]
+        assert ours.step == theirs.step
+        assert_equal_tensors(ours.load_weights(), theirs.load_weights())
     for row, other in zip(validations(watched), validations(alone), strict=True):
         assert "valid_also" not in other
         assert {key: value for key, value in row.items() if key != "valid_also"} == other
@@ -154,10 +149,9 @@ def test_the_scores_of_every_set_are_printed_drawn_and_written_for_tensorboard(
 
 def test_an_empty_further_set_is_refused_by_name(tiny_text, tmp_path):
     empty = write_pairs(tmp_path, "empty", [])
+    arguments = tiny_text.prepare_arguments() | {"valid_also": {"none": empty}}
     with pytest.raises(MtkitError, match=r"empty\.en"):
-        prepare_files(
-            "tiny", tmp_path / "out", valid_also={"none": empty}, **tiny_text.prepare_arguments()
-        )
+        prepare_files("tiny", tmp_path / "out", **arguments)
 
 
 def forgetful(**settings: Any) -> ValidationHistory:

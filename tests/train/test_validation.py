@@ -33,9 +33,8 @@ def test_validation_is_the_unsmoothed_loss_of_the_pairs_one_by_one(
     tokenizer, _ = run.tokenizers()
     model = Transformer(config.model, len(tokenizer), PAD_ID).eval()
     model.load_state_dict(run.checkpoints()[-1].load_weights())
-    src, tgt = tiny_data.text("valid")
     total, tokens = 0.0, 0
-    for source, target in zip(src, tgt, strict=True):
+    for source, target in zip(*tiny_data.text("valid"), strict=True):
         truth = [*tokenizer.encode(target), EOS_ID]
         with torch.no_grad():
             logits = model(
@@ -69,11 +68,11 @@ def test_tokenised_validation_text_is_pointed_out_once_in_a_run(
 def test_a_validation_translates_in_float32_on_a_cpu(config, tiny_data):
     trainer = Trainer(changed(config, "train", precision="bf16"), tiny_data, device=CPU)
     trainer.update(next(trainer.batches))
-    found = trainer.validate().translations
+    translations = trainer.validate().translations
     runs = LoadedRuns(tiny_data.tokenizers(), config.decode.greedy())
     translator = Translator(runs, Torch([trainer.model.eval()], runs))
     wanted = translator.translate_nbest(tiny_data.text("valid")[0], n_best=1)
-    for mine, (theirs,) in zip(found, wanted, strict=True):
+    for mine, (theirs,) in zip(translations, wanted, strict=True):
         assert mine.text == theirs.text
         # In bf16 the difference would be about 1e-3.
         assert mine.log_prob == pytest.approx(theirs.log_prob, rel=1e-6)
@@ -86,10 +85,10 @@ def test_a_validation_translates_in_float32_on_a_cpu(config, tiny_data):
 def test_the_native_engine_changes_no_number_of_a_training(
     data, metric, config, tmp_path, monkeypatch, request
 ):
-    found: list[Validation] = []
+    validations: list[Validation] = []
     models: list[native.NativeModel] = []
     validate, new_model = Validator.run, native.NativeModel
-    monkeypatch.setattr(Validator, "run", lambda *given: _kept(found, validate(*given)))
+    monkeypatch.setattr(Validator, "run", lambda *given: _kept(validations, validate(*given)))
     monkeypatch.setattr(
         native, "NativeModel", lambda *given, **more: _kept(models, new_model(*given, **more))
     )
@@ -102,12 +101,12 @@ def test_the_native_engine_changes_no_number_of_a_training(
         runs.append(Run.open(tmp_path / engine))
     # One for each validation, because the weights have changed.
     assert len(models) == 2
-    for ours, theirs in zip(found[2:], found[:2], strict=True):
+    for ours, theirs in zip(validations[2:], validations[:2], strict=True):
         assert ours.scores == theirs.scores
-        for one, other in zip(ours.translations, theirs.translations, strict=True):
-            assert (one.text, one.repaired) == (other.text, other.repaired)
-            assert one.score == pytest.approx(other.score, abs=1e-5)
-            assert one.log_prob == pytest.approx(other.log_prob, abs=1e-5, rel=1e-5)
+        for mine, other in zip(ours.translations, theirs.translations, strict=True):
+            assert (mine.text, mine.repaired) == (other.text, other.repaired)
+            assert mine.score == pytest.approx(other.score, abs=1e-5)
+            assert mine.log_prob == pytest.approx(other.log_prob, abs=1e-5, rel=1e-5)
     rows = [
         [{name: row[name] for name in row if name.startswith("valid")} for row in run.metrics()]
         for run in runs
@@ -124,9 +123,9 @@ def test_the_native_engine_changes_no_number_of_a_training(
     assert first.step == second.step
 
 
-def _kept(kept: list[Any], one: Any) -> Any:
-    kept.append(one)
-    return one
+def _kept(kept: list[Any], made: Any) -> Any:
+    kept.append(made)
+    return made
 
 
 def test_pytorch_translates_in_a_validation_where_there_is_no_native_engine(

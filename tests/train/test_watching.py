@@ -99,8 +99,8 @@ def test_the_pace_is_an_average_over_minutes_and_the_time_left_agrees_with_it(ca
     assert left[0] == pytest.approx(1.0)
     assert all(1.2 < each < 1.9 for each in left[4:])
     *_, last = caplog.messages
-    (found,) = re.findall(r" ([\d,]+) tok/s, (\d):(\d\d):(\d\d) left$", last)
-    speed, hours, minutes, seconds = (int(number.replace(",", "")) for number in found)
+    (numbers,) = re.findall(r" ([\d,]+) tok/s, (\d):(\d\d):(\d\d) left$", last)
+    speed, hours, minutes, seconds = (int(number.replace(",", "")) for number in numbers)
     to_come = (10_000 - 10 * 160) * 1000
     assert 3600 * hours + 60 * minutes + seconds == pytest.approx(to_come / speed, rel=0.002)
 
@@ -147,42 +147,29 @@ def test_the_page_takes_at_most_a_hundredth_of_the_time(begun, monkeypatch):
     assert states[-1] == "finished"
 
 
-def test_the_page_of_a_finished_run_has_what_its_end_has_fitted(trainings, monkeypatch):
-    pages: list[tuple[str, list[str]]] = []
+def test_the_page_of_a_finished_run_has_what_its_end_has_fitted(trainings, pages, monkeypatch):
     fitted: list[str] = []
-
-    def draw(facts):
-        pages.append((facts.state, [name for name, _ in facts.confidence]))
-        return ""
-
-    monkeypatch.setattr("mtkit.train.metrics.run_page", draw)
     monkeypatch.setattr(metrics, "_confidence", lambda _: [(name, None) for name in fitted])
     monkeypatch.setattr("mtkit.train.assembly.fit_run", lambda *_, **__: fitted.append("en-de"))
     trainings.run("run", max_steps=2)
-    assert pages[-1] == ("finished", ["en-de"])
+    assert (pages[-1].state, pages[-1].confidence) == ("finished", [("en-de", None)])
 
 
 @pytest.mark.parametrize("end", ["finished", "stopped", "killed"])
 def test_the_page_is_there_before_the_first_update_and_says_how_training_ended(
-    end, trainings, monkeypatch
+    end, trainings, pages, monkeypatch
 ):
-    pages: list[tuple[str, str]] = []
-
-    def draw(facts):
-        pages.append((facts.state, facts.summary["Step"]))
-        return ""
-
-    monkeypatch.setattr("mtkit.train.metrics.run_page", draw)
     if end != "finished":
         before_update(monkeypatch, 2, interrupt if end == "stopped" else kill)
     try:
         trainings.run("run")
     except KeyboardInterrupt:
         assert end == "killed"
-    assert pages[0] == ("running", "0 of 6")
+    shown = [(page.state, page.summary["Step"]) for page in pages]
+    assert shown[0] == ("running", "0 of 6")
     last = {"finished": ("finished", "6 of 6"), "stopped": ("stopped", "2 of 6")}
-    assert pages[-1] == last.get(end, ("stopped", "1 of 6"))
-    assert [*dict.fromkeys(state for state, _ in pages)] == ["running", pages[-1][0]]
+    assert shown[-1] == last.get(end, ("stopped", "1 of 6"))
+    assert [*dict.fromkeys(page.state for page in pages)] == ["running", pages[-1].state]
 
 
 def validate_as(patch: pytest.MonkeyPatch, **scores: Iterable[float]) -> None:
@@ -190,9 +177,10 @@ def validate_as(patch: pytest.MonkeyPatch, **scores: Iterable[float]) -> None:
     original, given = Trainer.validate, {key: iter(values) for key, values in scores.items()}
 
     def validate(self):
-        found = original(self)
+        validation = original(self)
         new = {key: next(values) for key, values in given.items()}
-        return replace(found, loss=new.pop("loss", found.loss), scores=found.scores | new)
+        loss = new.pop("loss", validation.loss)
+        return replace(validation, loss=loss, scores=validation.scores | new)
 
     patch.setattr(Trainer, "validate", validate)
 
@@ -274,7 +262,9 @@ def test_what_a_signal_has_saved_knows_its_validation(trainings, monkeypatch):
     trainings.change("train", valid_every=1)
     assert not trainings.run("run")
     saved = trainings.open("run").checkpoints()
-    assert [(one.step, one.load_state()["valid_bleu"]) for one in saved] == [(1, 20.0), (2, 10.0)]
+    assert [(checkpoint.step, checkpoint.load_state()["valid_bleu"]) for checkpoint in saved] == [
+        *((1, 20.0), (2, 10.0))
+    ]
 
 
 def test_every_validation_keeps_translations_of_the_same_lines_and_the_page_is_there(
@@ -295,11 +285,10 @@ def test_a_resumed_run_has_no_sample_and_no_event_twice(trainings):
         trainings.run("run", max_steps=end, valid_every=2, checkpoint_every=2)
     run = trainings.open("run")
     assert [row["step"] for row in run.samples()] == [2, 4, 6]
-    assert [step for step, _ in events_of(run, "train/loss")] == [1, 2, 3, 4, 5, 6]
     assert [step for step, _ in events_of(run, "valid/bleu")] == [2, 4, 6]
-    assert [value for _, value in events_of(run, "train/loss")] == pytest.approx(
-        [value for _, value in rows_of(run.path, "loss")]
-    )
+    assert [step for step, _ in rows_of(run.path, "loss")] == [1, 2, 3, 4, 5, 6]
+    for event, row in zip(events_of(run, "train/loss"), rows_of(run.path, "loss"), strict=True):
+        assert event == pytest.approx(row)
 
 
 def test_metrics_that_cannot_be_written_do_not_stop_a_run(trainings, monkeypatch, caplog):
