@@ -16,7 +16,7 @@ from mtkit.base.text import END_MARKS, WORD
 from mtkit.check.rules import limits
 from mtkit.check.rules.marks import ENTITY, Text
 from mtkit.check.rules.number_reading import Reading, numbers_of
-from mtkit.check.rules.number_words import marks_of, single_words, words_of
+from mtkit.check.rules.number_words import marks_of, ordinals_of, single_words, words_of
 from mtkit.check.rules.scales import is_unspaced, scales_of, units_of_words
 
 # The characters that bytes 80 to BF are in Windows-1252, or in Latin-1.
@@ -178,8 +178,13 @@ def other_units(src: Text, tgt: Text) -> Iterator[tuple[str, str]]:
         yield from _new_units(src, ours, theirs)
     for number in ours.keys() & theirs.keys():
         pairs = itertools.product(ours[number].values(), theirs[number].values())
-        if all(units.isdisjoint(others) for units, others in pairs):
+        if not any(_may_be_same(*pair) for pair in pairs):
             yield next(iter(ours[number])), next(iter(theirs[number]))
+
+
+def _may_be_same(names: frozenset[str], others: frozenset[str]) -> bool:
+    """Whether two words may be one unit, or a yard and a metre, which many take for the same."""
+    return bool(names & others) or {"yard", "metre"} <= names | others
 
 
 def _new_units(src: Text, ours: _Measures, theirs: _Measures) -> Iterator[tuple[str, str]]:
@@ -215,20 +220,23 @@ def _with_units(text: Text) -> Iterator[tuple[str, int, str]]:
     for match in _MEASURED.finditer(text.plain):
         sign, number, word, second = ((part or "").lower() for part in match.groups())
         word = re.sub(r"°\s", "°", word)
-        for name in (sign, f"{word} {second}", word, second if scales.at(word or "", 0)[0] else ""):
+        # Words without spaces go on.
+        parts = (word[:size] for size in (3, 2, 1)) if is_unspaced(word) else (word,)
+        scaled = second if scales.at(word or "", 0)[0] else ""
+        for name in (sign, f"{word} {second}", *parts, scaled):
             if name in units:
                 yield number, match.start(2), name
                 break
 
 
 class _Placed(NamedTuple):
-    """A number of a text; `kind` is its unit, and whether it is a year, scaled, or in words."""
+    """A number of a text; `kind` has how it is written, its unit, and if it is a year or scaled."""
 
     text: str
     start: int
     readings: frozenset[Reading]
     units: frozenset[str]
-    kind: object
+    kind: tuple[object, ...]
 
 
 def exchanged(src: Text, tgt: Text) -> tuple[str, str] | None:
@@ -275,7 +283,7 @@ def exchanged(src: Text, tgt: Text) -> tuple[str, str] | None:
             continue
         if j - i == 1 == at - other:
             is_alike = all(first.kind == last.kind for first, last in pairs)
-            is_mixed = any("word" in (a.kind, b.kind) and a.kind != b.kind for a, b in pairs)
+            is_mixed = any(first.kind[0] != last.kind[0] for first, last in pairs)
             # A range has its unit once.
             is_range = max(map(len, between)) < limits.MAX_RANGE and not is_mixed
             # If one side begins as in "In 31 games he scored 27 goals", a phrase moved.
@@ -317,14 +325,18 @@ def _placed(text: Text) -> list[_Placed]:
             number.start or 0,
             number.readings,
             unit := units.get(number.start or 0, frozenset()),
-            (unit, bool(_YEAR.match(number.text)), not number.text[-1].isdigit()),
+            ("digits", unit, bool(_YEAR.match(number.text)), not number.text[-1].isdigit()),
         )
         for number in numbers_of(text.plain, lang=text.language)
         # Not the names of roads and aeroplanes, such as A350.
         if not text.plain[: number.start][-1:].isalpha()
     ]
-    for match in _WORD.finditer(text.plain) if _in_words(text) else ():
+    ordinals = ordinals_of(text.language)
+    words = [*_WORD.finditer(text.plain)] if _in_words(text) else []
+    for match, following in itertools.zip_longest(words, words[1:]):
         if (word := match[0].lower()) in known:
             readings: frozenset[Reading] = frozenset([known[word]])
-            placed.append(_Placed(match[0], match.start(), readings, frozenset(), "word"))
+            unit = units_of_words().get(following[0].lower() if following else "", frozenset())
+            kind = ("ordinal" if word in ordinals else "word", unit)
+            placed.append(_Placed(match[0], match.start(), readings, unit, kind))
     return sorted(placed, key=lambda number: number.start)

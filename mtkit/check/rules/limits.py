@@ -77,9 +77,7 @@ MAX_RANGE = 9
 # Characters before a number that say whether a dash is a minus: those of a long word.
 MAX_BEFORE = 40
 # The most parts of "one in twenty", and by how much twelve months may differ from a year.
-MAX_PARTS, MAX_OTHER_PERIOD = 20, 0.025
-# Above it, a number in words is none of small units, as kilos instead of tonnes.
-MAX_SMALL_UNITS = 100_000
+MAX_PARTS, MAX_OTHER_UNIT = 20, 0.025
 # Words of a phrase such as "quatre vingt dix neuf": the longest of all.
 MAX_PHRASE = 4
 # Words whose values are kept in memory, and letters of a number that is one word.

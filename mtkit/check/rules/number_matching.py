@@ -15,16 +15,25 @@ from mtkit.base.text import base_language
 from mtkit.check.rules import limits
 from mtkit.check.rules.number_reading import THOUSANDS, Number, Reading, has_marks, numbers_of
 from mtkit.check.rules.number_words import (
+    REIGN,
     InWords,
     fractions_in_words,
     marks_of,
     numbers_in_words,
+    of_han,
     phrase_values,
     roman,
     single_words,
     times_in_words,
 )
-from mtkit.check.rules.scales import SPACES, is_unspaced, scales_of, units_of_words
+from mtkit.check.rules.scales import (
+    SPACES,
+    is_unspaced,
+    scales_of,
+    system_of,
+    units,
+    units_of_words,
+)
 
 _DIGITS, _DECIMAL = re.compile(r"\d+"), re.compile(r"\d[.,]\d")
 # Both ends of a range, whose numbers may be listed on the other side.
@@ -76,17 +85,12 @@ _ONE_IN = re.compile(
     r"\b(?:in|out of|sur|su|von|cada|op|jede\w?|na|co|из|кажд\w+) \w|に", re.IGNORECASE
 )
 _LETTERS = re.compile(r"[^\W\d_]+")
-_HOURS = {"second": 1 / 3600, "minute": 1 / 60, "hour": 1, "day": 24, "week": 168, "month": 730}
-_HOURS |= {"year": 8760, "decade": 87_600, "century": 876_000}
-_UNSPACED_PERIODS = [
-    word for word, units in units_of_words().items() if is_unspaced(word) and units <= {*_HOURS}
-]
-_IMPERIAL = {"foot", "inch", "yard", "mile", "pound", "ounce", "gallon", "acre"}
+_UNSPACED_UNITS = [word for word in units_of_words() if is_unspaced(word)]
 # Behind a number: the yard of a house, and a foot or a cup that is one, were not converted.
 _IMPERIAL_WORD = re.compile(
-    rf"(?:\d|\b(?:an?|per|half|few|several|many|square|cubic|hundred|thousand|million|billion"
-    rf"|{'|'.join(single_words('en'))}))[\s-]{{0,2}}"
-    r"(?:feet|foot|inch|inches|yards?|miles?|pounds?|ounces?|gallons?|acres?|cups?)\b",
+    r"(?:\d|\b(?:an?|per|half|few|several|many|square|cubic|hundred|thousand|million|billion"
+    rf"|{'|'.join(single_words('en'))}))[\s-]{{0,2}}(?:cups?"
+    rf"|{'|'.join(word for word in units_of_words() if system_of(word) == 'imperial')})\b",
     re.IGNORECASE,
 )
 # A small number that is surely written as a number on the other side, or as a word.
@@ -286,7 +290,7 @@ class _Pair:
                 number
                 for number in rest
                 if _spoken(number).isdisjoint(answers)
-                and not _is_other_period(number.readings, others, *texts)
+                and not _has_other_unit(number.readings, others, *texts)
             ]
             for rest, answers, others, texts in zip(
                 self.rest, values, there, (self.texts, self.texts[::-1]), strict=True
@@ -362,8 +366,8 @@ def may_be_converted(source: str, translation: str) -> bool:
     if not any(map(_IMPERIAL_WORD.search, (source, translation))):
         return False
     ours, theirs = (
-        {unit for word in words for unit in units_of_words().get(word, ()) if unit in _IMPERIAL}
-        for words in (_LETTERS.findall(text.lower()) for text in (source, translation))
+        {unit for unit in _units(text) if units()[unit].system == "imperial"}
+        for text in (source, translation)
     )
     return ours != theirs or not ours
 
@@ -373,19 +377,15 @@ def changed_words(source: str, translation: str, *, src_lang: str, tgt_lang: str
     src_words = numbers_in_words(source, src_lang)
     tgt_words = numbers_in_words(translation, tgt_lang)
     is_sure = all(words.certain and not words.has_half for words in (src_words, tgt_words))
-    is_counted_otherwise = any(map(_FLOOR.search, (source, translation)))
-    if not is_sure or is_counted_otherwise or may_be_converted(source, translation):
+    if not is_sure or may_be_converted(source, translation):
         return Unmatched([], [])
     texts = (source, translation)
     others = (numbers_of(translation, lang=tgt_lang), numbers_of(source, lang=src_lang))
     src = _missing(dict(src_words.certain), texts, others[0], tgt_words)
     tgt = _missing(dict(tgt_words.certain), texts[::-1], others[1], src_words)
-    # Two tonnes are two thousand kilos.
-    values = itertools.product(*([float(*n.readings) for n in side] for side in (src, tgt)))
-    if any(
-        max(pair) in (100 * min(pair), 1000 * min(pair)) and max(pair) < limits.MAX_SMALL_UNITS
-        for pair in values
-    ):
+    values = ([float(*number.readings) for number in side] for side in (src, tgt))
+    differences = {abs(a - b) for a, b in itertools.product(*values)}
+    if 1.0 in differences and any(map(_FLOOR.search, texts)):
         return Unmatched([], [])
     return Unmatched(src, tgt) if src and tgt else Unmatched([], [])
 
@@ -393,11 +393,16 @@ def changed_words(source: str, translation: str, *, src_lang: str, tgt_lang: str
 def changed_roman(source: str, translation: str) -> Unmatched:
     """The Roman numbers of both sides, such as XIV, that the other side has not; both, or none."""
     texts = (source, translation)
-    sides = [[*map(_roman_number, _ROMAN.finditer(text))] for text in texts]
+    sides = [
+        [*map(_roman_number, _ROMAN.finditer(text))]
+        + [Number(m[0], m.start(), frozenset([of_han(m[1])])) for m in REIGN.finditer(text)]
+        for text in texts
+    ]
     for this, other in ((0, 1), (1, 0)):
         # A letter alone may be none: it counts behind a name that has another number elsewhere.
         if sides[other] and not sides[this]:
             names = [match[1] for match in _NAMED.finditer(texts[other]) if len(match[2]) > 1]
+            names += REIGN.findall(texts[other])
             sides[this] = [
                 _roman_number(match, 2)
                 for match in _NAMED.finditer(texts[this])
@@ -529,23 +534,27 @@ def _shares(text: str, words: InWords) -> set[float]:
     return shares.union(percents, map(math.floor, percents), map(math.ceil, percents))
 
 
-def _is_other_period(
+def _has_other_unit(
     readings: Collection[Reading], others: Collection[Reading], text: str, other_text: str
 ) -> bool:
-    """Whether a number of hours, say, is that of days, weeks or years on the other side."""
-    ours, theirs = map(_periods, (text, other_text))
-    factors = {_HOURS[a] / _HOURS[b] for a in ours - theirs for b in theirs}
+    """Whether a number of hours or metres, say, is that of days or feet on the other side."""
+    ours, theirs = map(_units, (text, other_text))
+    factors = {
+        units()[a].size / units()[b].size
+        for a, b in itertools.product(ours - theirs, theirs)
+        if units()[a].dimension == units()[b].dimension and units()[b].size
+    }
     if not factors or len(others) > limits.MAX_NUMBERS:
         return False
     wanted = [x * factor for x in readings if not isinstance(x, str) for factor in factors]
     there = [1.0, *(x for x in others if not isinstance(x, str))]
-    return any(math.isclose(x, y, rel_tol=limits.MAX_OTHER_PERIOD) for x in wanted for y in there)
+    return any(math.isclose(x, y, rel_tol=limits.MAX_OTHER_UNIT) for x in wanted for y in there)
 
 
 @functools.lru_cache(2)  # Each number asks.
-def _periods(text: str) -> set[str]:
-    words = {*_LETTERS.findall(text.lower()), *(sign for sign in _UNSPACED_PERIODS if sign in text)}
-    return {unit for word in words for unit in units_of_words().get(word, ()) if unit in _HOURS}
+def _units(text: str) -> set[str]:
+    words = {*_LETTERS.findall(text.lower()), *(sign for sign in _UNSPACED_UNITS if sign in text)}
+    return {unit for word in words for unit in units_of_words().get(word, ()) if unit in units()}
 
 
 def _missing(
@@ -557,5 +566,5 @@ def _missing(
     return [
         Number(name, None, frozenset([value]))
         for value, name in words.items()
-        if value not in there and not _is_other_period([value], there, *texts)
+        if value not in there and not _has_other_unit([value], there, *texts)
     ]

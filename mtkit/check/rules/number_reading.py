@@ -14,7 +14,7 @@ from unicodedata import normalize
 from mtkit.base.text import base_language
 from mtkit.check.rules import limits
 from mtkit.check.rules.number_words import marks_of
-from mtkit.check.rules.scales import SPACES, is_unspaced, scales_of
+from mtkit.check.rules.scales import SPACES, is_unspaced, scales_of, system_of
 
 Reading = float | str
 
@@ -45,19 +45,15 @@ _HOUR = (
     rf"[{SPACES}]?(?:{{}}\.?[{SPACES}]?m\b"
     rf"|(?:(?:o['’]clock|Uhr|h|heures?|horas|uur|час[аов]+|giờ)[{SPACES}])?(?:{{}}))"
 )
-# Measures that a good translation may convert, from or to these. A quotation mark is a measure if
-# the other side has a metric one.
+# What may be the unit of a number.
+_UNIT = re.compile(
+    rf"[{SPACES}-]?(?:(?:cubic|square|sq\.?|cu\.?|fl\.?|de) |平方|立方)?(in\.|[′″]|°?[^\W\d_²³]+)"
+)
+# Those that are something else elsewhere.
+_SHORT_UNITS = {"m": "metric", "C": "metric"}
+_SHORT_UNITS |= dict.fromkeys(("F", "in.", "mi", "livre", "livres", "milles"), "imperial")
+# What else stands beside a number. A quotation mark is an inch if the other side has a metric unit.
 _MEASURES = {
-    "imperial": re.compile(
-        rf"[{SPACES}-]?(?:[′″]|(?:(?:cubic|square|sq\.?|cu\.?|fl\.?) )?(?:feet|foot|ft|inch(?:es)?"
-        r"|in\.|yards?|yd|miles?|mi|mph|pounds?|lbs?|ounces?|oz|gallons?|acres?|°?F|pieds?|pouces?"
-        r"|milles|livres|Fuß|Zoll|Meilen?|Pfund)(?![^\W²³]))"
-    ),
-    "metric": re.compile(
-        rf"[{SPACES}-]?(?:de )?(?:cm|m|km|kg|ml|k?meters?|(?:kilo|centi)?m[eè]tres?|k?metros"
-        r"|(?:Kilo|Zenti|Kubik|Quadrat)?[Mm]etern?|km/h|°?C|litres?|Liter|hectares?|Hektar|kilos?|Kilo"
-        r")(?![^\W²³])|[{SPACES}]?(?:平方|公里|公斤|米|メートル|キロ)"
-    ),
     "mark": re.compile(r"['\"”]"),
     # Not the German "8 am Montag".
     "am": re.compile(_HOUR.format("a(?!(?-i:m [A-ZÄÖÜ]))", marks_of("morning")), re.IGNORECASE),
@@ -272,7 +268,15 @@ class _Reader:
         readings, scaled = frozenset(self.readings), frozenset(self.scaled)
         signs = {*self._signs()}
         letter = self.text[self.digits_end] if "letter" in signs and not self.is_clear else ""
-        return Number(self.written + letter, self.start, readings, scaled, measures | signs)
+        measures |= {*self._system(), *signs}
+        return Number(self.written + letter, self.start, readings, scaled, measures)
+
+    def _system(self) -> Iterator[str]:
+        """Whether the unit is imperial or metric."""
+        for match in (_UNIT.match(self.text, end) for end in (self.digits_end, self.end)):
+            word = match[1] if match else ""
+            if system := _SHORT_UNITS.get(word) or system_of(word.lower()):
+                yield system
 
     def _signs(self) -> Iterator[str]:
         before = self.text[max(0, self.start - limits.MAX_BEFORE) : self.start]

@@ -123,6 +123,8 @@ _COUNTED_HAN = re.compile(
     rf"(?![{_HAN_SIGNS}]*?[一二三四五六七八九两兩]{{2}})[{_HAN_SIGNS}]+|[一二三四五六七八九]{{4}})"
     rf"(?={marks_of('counter')})"
 )
+# The number of a king, as in 乔治五世, and no century or world.
+REIGN = re.compile("([一二三四五六七八九十]{1,3})世(?![纪紀界代])")
 _HAN_ORDINAL = re.compile(r"第([一二三四五六七八九十百]+)|([一二三四五六七八九十百]+)[番度回]目")
 _OLD = re.compile("jähri|jari|åri|летн|лети|letni|leci|enn[eio]")
 _AGE = re.compile(rf"(.+?)(?:{_OLD.pattern})\w{{0,4}}")
@@ -155,11 +157,11 @@ def numbers_in_words(text: str, language: str) -> InWords:
     code = base_language(language)
     values: set[float] = {roman(match[0]) for match in _ROMAN.finditer(text)}
     if code in _HAN_LANGUAGES:
-        values.update(_of_han(match[0]) for match in _HAN.finditer(text))
-    certain = [(_of_han(signs), signs) for signs in _counted_han(text, code)]
+        values.update(of_han(match[0]) for match in _HAN.finditer(text))
+    certain = [(of_han(signs), signs) for signs in _counted_han(text, code)]
     ordinals: dict[float, str] = {}
     if code in _HAN_LANGUAGES:
-        ordinals |= {_of_han(m[1] or m[2]): m[0] for m in _HAN_ORDINAL.finditer(text)}
+        ordinals |= {of_han(m[1] or m[2]): m[0] for m in _HAN_ORDINAL.finditer(text)}
     known = _known(code)
     words = _WORD.findall(text.lower()) if known else []
     begins = _begins(code)
@@ -174,7 +176,7 @@ def numbers_in_words(text: str, language: str) -> InWords:
             values.add(total + part)
             if is_certain and total + part >= 2:
                 certain.append((total + part, " ".join(run)))
-            if run[-1] in _ordinals(code):
+            if run[-1] in ordinals_of(code):
                 ordinals[total + part] = " ".join(run)
             run.clear()
         total, part, is_certain = 0.0, 0.0, True
@@ -227,7 +229,7 @@ def times_in_words(text: str, language: str) -> tuple[dict[int, str], str]:
         if word.isdecimal():
             return int(word)
         if code in _HAN_LANGUAGES:
-            return int(_of_han(word))
+            return int(of_han(word))
         value = _known(code).get(word.replace("-", " "))
         return _part(word, code) or 99 if value is None else value
 
@@ -308,7 +310,7 @@ def fractions_in_words(text: str) -> dict[Fraction, str]:
     }
     for match in _HAN_FRACTION.finditer(text) if any(sign in text for sign in "分刻半") else ():
         if match[1]:
-            under, over = (int(x) if x.isdigit() else int(_of_han(x)) for x in match.groups())
+            under, over = (int(x) if x.isdigit() else int(of_han(x)) for x in match.groups())
             result[Fraction(over, under or 1)] = match[0]
         else:
             result[_PHRASES[match[0]]] = match[0]
@@ -351,7 +353,7 @@ def _known(code: str) -> dict[str, int]:
         return {}
     rows = [row for row in (*_WORDS[code], *_WORDS["month"]) if row[0].isdecimal()]
     known = {word: int(value) for value, words in rows for word in words if word[-1] != "*"}
-    known |= _ordinals(code)
+    known |= ordinals_of(code)
     for value, names in _names(code).items():
         for name in names:
             known[name] = value
@@ -361,9 +363,9 @@ def _known(code: str) -> dict[str, int]:
 
 
 @functools.cache
-def _ordinals(code: str) -> dict[str, int]:
+def ordinals_of(language: str) -> dict[str, int]:
     """The values of the first ordinals, without hyphens."""
-    rows = [words for key, words in _WORDS.get(code, ()) if key == "1."]
+    rows = [words for key, words in _WORDS.get(base_language(language), ()) if key == "1."]
     return {
         way.rstrip("?").replace("_", " "): value
         for words in rows
@@ -382,7 +384,7 @@ def has_ordinals(text: str, words: Collection[str], language: str) -> bool:
 
 @functools.cache
 def _last_words(code: str) -> frozenset[str]:
-    return frozenset(phrase.rpartition(" ")[2] for phrase in _ordinals(code))
+    return frozenset(phrase.rpartition(" ")[2] for phrase in ordinals_of(code))
 
 
 @functools.cache
@@ -504,7 +506,7 @@ def _age(word: str, code: str) -> int | None:
     return next((_known(code)[base] for base in bases if base in _cardinals(code)), None)
 
 
-def _of_han(signs: str) -> float:
+def of_han(signs: str) -> float:
     """The value of a number in Chinese characters: 二十五, 三千万, and digit by digit 一九九八."""
     digits = [unicodedata.numeric(sign.replace("两", "兩")) for sign in signs]
     if max(digits) < 10:

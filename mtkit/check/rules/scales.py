@@ -12,6 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection
 from importlib import resources
+from typing import NamedTuple
 
 from mtkit.base.text import base_language
 
@@ -101,10 +102,31 @@ def _cells(*languages: str) -> list[str]:
 def units_of_words() -> dict[str, frozenset[str]]:
     """The units that each word may be, in 16 languages; those of the Unicode CLDR."""
     units: dict[str, set[str]] = defaultdict(set)
-    for unit, words in table("units"):
+    for unit, _, words in table("units"):
         for word in words.split():
             units[word.replace("_", " ")].add(unit)
     return {word: frozenset(names) for word, names in units.items()}
+
+
+class Unit(NamedTuple):
+    """What a unit measures, such as length, how large it is, and whether it is "imperial"."""
+
+    dimension: str
+    size: float
+    system: str = ""
+
+
+@functools.cache
+def units() -> dict[str, Unit]:
+    """The units that may be converted into others."""
+    sizes = {name: cell.split() for name, cell, _ in table("units") if cell}
+    return {name: Unit(cell[0], float(cell[1]), *cell[2:]) for name, cell in sizes.items()}
+
+
+def system_of(word: str) -> str:
+    """Whether a word is an "imperial" or a "metric" unit; empty if it is neither."""
+    names = sorted(units_of_words().get(word, ()))
+    return next((units()[name].system for name in names if name in units()), "")
 
 
 @functools.cache
