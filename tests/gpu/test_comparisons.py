@@ -4,7 +4,7 @@ What it is compared with is the CPU in float64, or another way of computing on t
 `pytest -m gpu` runs the comparisons of the GPU.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partialmethod
 
 import numpy as np
@@ -72,9 +72,7 @@ def losses_of(trainer: Trainer, updates: Sequence[Sequence[IntArray]]) -> Tensor
 @pytest.mark.parametrize("shape", VARIANTS)
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(("precision", "within"), [("fp32", EXACT), ("bf16", ROUGH)])
-def test_logits_and_gradients_are_those_of_float64(
-    shape, path, precision, within, device, config, tiny_data
-):
+def test_logits_and_gradients_are_exact(shape, path, precision, within, device, config, tiny_data):
     config = changed(config, "model", **shape)
     config = changed(config, "train", precision=precision, gpu_path=path)
     trainer = Trainer(config, tiny_data, device=device)
@@ -90,9 +88,7 @@ def test_logits_and_gradients_are_those_of_float64(
 @DEVICES
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(("precision", "within"), [("fp32", 1e-4), ("bf16", 1e-2)])
-def test_the_losses_of_twenty_updates_are_those_of_float64(
-    path, precision, within, device, config, tiny_data
-):
+def test_twenty_losses_are_those_of_float64(path, precision, within, device, config, tiny_data):
     config = changed(config, "train", precision=precision, gpu_path=path)
     trainer = Trainer(config, tiny_data, device=device)
     updates = [next(trainer.batches) for _ in range(20)]
@@ -108,14 +104,10 @@ def test_the_losses_of_twenty_updates_are_those_of_float64(
 @pytest.mark.usefixtures("in_float64")
 def test_one_pass_has_the_gradients_of_batch_after_batch(shape, guided, device, config, linked):
     config = changed(config, "model", **shape)
+    config = changed(config, "train", guided_alignment=guided)
     packed, plain = (
         gradients_of(
-            Trainer(
-                changed(config, "train", gpu_path=path, guided_alignment=guided),
-                linked,
-                device=device,
-            ),
-            GROUPS,
+            Trainer(changed(config, "train", gpu_path=path), linked, device=device), GROUPS
         )
         for path in ("packed", "plain")
     )
@@ -130,21 +122,15 @@ def test_compiled_layers_have_the_gradients_of_others(path, device, config, tiny
         # The graphs are those of a GPU. To make code of them would take a minute.
         original = nn.Module.compile
         monkeypatch.setattr(nn.Module, "compile", partialmethod(original, backend="eager"))
+    config = changed(config, "train", gpu_path=path)
+    both = [changed(config, "train", compile=is_compiled) for is_compiled in (True, False)]
     compiled, eager = (
-        gradients_of(
-            Trainer(
-                changed(config, "train", compile=wanted, gpu_path=path), tiny_data, device=device
-            ),
-            GROUPS,
-        )
-        for wanted in (True, False)
+        gradients_of(Trainer(settings, tiny_data, device=device), GROUPS) for settings in both
     )
     assert_near(compiled, eager, EXACT)
 
 
-def test_an_update_for_which_memory_runs_out_has_the_gradients_of_others(
-    device, config, tiny_data, monkeypatch, caplog
-):
+def test_an_update_in_halves_has_equal_gradients(device, config, tiny_data, monkeypatch, caplog):
     config = changed(config, "train", gpu_path="packed")
     whole = gradients_of(Trainer(config, tiny_data, device=device), GROUPS)
     original = Transformer.forward
@@ -207,9 +193,8 @@ def test_a_run_of_a_device_is_continued_and_used_on_a_cpu(device, trainings):
     trainings.run("run", device=device.type, max_steps=3)
     trainings.run("run", device="cpu", max_steps=6)
     trainings.run("whole", device="cpu")
-    assert trainings.values("run", "loss") == pytest.approx(
-        trainings.values("whole", "loss"), rel=1e-4
-    )
+    whole, run = (trainings.values(name, "loss") for name in ("whole", "run"))
+    assert run == pytest.approx(whole, rel=1e-4)
 
 
 @pytest.mark.parametrize("path", ["plain", "device"])
@@ -223,32 +208,26 @@ def test_a_run_of_a_device_is_continued_and_used_on_a_cpu(device, trainings):
     ],
 )
 def test_translations_are_those_of_the_host_of_a_cpu(settings, path, device, untrained):
-    found, wanted = (
-        [
-            list(translator.translate_nbest(LINES, n_best=n, prefixes=prefixes))
-            for n, prefixes in ((1, None), (3, None), (1, ["drei"] * len(LINES)))
-        ]
-        for translator in (
-            Translator.load(
-                untrained,
-                config=DecodeConfig(max_extra_length=4, gpu_path=searched, **settings),
-                device=name,
-            )
-            for name, searched in ((device.type, path), ("cpu", "plain"))
+    gpu, cpu = (
+        Translator.load(
+            untrained,
+            config=DecodeConfig(max_extra_length=4, gpu_path=searched, **settings),
+            device=name,
         )
+        for name, searched in ((device.type, path), ("cpu", "plain"))
     )
-    assert_same_translations(found, wanted)
+    for n_best, prefixes in ((1, None), (3, None), (1, ["drei"] * len(LINES))):
+        given = {"n_best": n_best, "prefixes": prefixes}
+        nbests = (translator.translate_nbest(LINES, **given) for translator in (gpu, cpu))
+        for ours, theirs in zip(*nbests, strict=True):
+            assert_same_translations(ours, theirs)
 
 
-def assert_same_translations(
-    found: Sequence[Sequence[list[Translation]]], wanted: Sequence[Sequence[list[Translation]]]
-) -> None:
+def assert_same_translations(ours: Iterable[Translation], theirs: Iterable[Translation]) -> None:
     """Texts are the same, and scores to the last digits of float32."""
-    for ours, theirs in zip(found, wanted, strict=True):
-        for mine, yours in zip(ours, theirs, strict=True):
-            for one, other in zip(mine, yours, strict=True):
-                assert one.text == other.text
-                assert numbers_of(one) == pytest.approx(numbers_of(other), rel=1e-5, abs=1e-5)
+    for mine, other in zip(ours, theirs, strict=True):
+        assert mine.text == other.text
+        assert numbers_of(mine) == pytest.approx(numbers_of(other), rel=1e-5, abs=1e-5)
 
 
 def numbers_of(translation: Translation) -> list[float]:
@@ -257,22 +236,17 @@ def numbers_of(translation: Translation) -> list[float]:
 
 def test_the_best_scores_in_bf16_are_near_those_of_float32(device, untrained):
     # The texts may differ: many of random weights are about as probable.
-    found, wanted = (
-        [
-            translations[0].score
-            for translations in Translator.load(
-                untrained, config=DecodeConfig(max_extra_length=4, precision=precision), device=name
-            ).translate_nbest(LINES, n_best=1)
-        ]
-        for precision, name in (("bf16", device.type), ("fp32", "cpu"))
-    )
-    assert found == pytest.approx(wanted, rel=ROUGH)
+    scores = []
+    for precision, name in (("bf16", device.type), ("fp32", "cpu")):
+        config = DecodeConfig(max_extra_length=4, precision=precision)
+        translator = Translator.load(untrained, config=config, device=name)
+        scores.append([best.score for (best,) in translator.translate_nbest(LINES, n_best=1)])
+    assert scores[0] == pytest.approx(scores[1], rel=ROUGH)
 
 
 def test_given_translations_and_their_alignments_are_those_of_a_cpu(device, untrained):
     sources = ["one two three", "nine", "zero one"]
     targets = ["drei zwei eins", "neun neun", "null"]
     gpu, cpu = (Translator.load(untrained, device=name) for name in (device.type, "cpu"))
-    found, wanted = (list(one.score_given(sources, targets)) for one in (gpu, cpu))
-    assert_same_translations([[[one] for one in found]], [[[one] for one in wanted]])
+    assert_same_translations(gpu.score_given(sources, targets), cpu.score_given(sources, targets))
     assert list(gpu.align(sources, targets)) == list(cpu.align(sources, targets))

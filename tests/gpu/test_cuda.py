@@ -142,9 +142,7 @@ def test_new_shapes_that_take_long_are_noticed():
 
 @needs_gpu
 @pytest.mark.parametrize("compiled", [False, True])
-def test_new_shapes_of_batches_take_at_most_twice_the_time_of_known_ones(
-    compiled, gpu, config, tiny_data
-):
+def test_new_shapes_take_at_most_twice_the_time_of_known_ones(compiled, gpu, config, tiny_data):
     if compiled:
         pytest.importorskip("triton")
     trainer = Trainer(changed(config, "train", compile=compiled), tiny_data, device=gpu)
@@ -204,9 +202,7 @@ def large(config) -> Config:
 
 
 @needs_gpu
-def test_the_advice_of_a_training_that_lacks_memory_helps(
-    large, tiny_data, tmp_path, little_memory
-):
+def test_the_advice_to_a_training_short_of_memory_helps(large, tiny_data, tmp_path, little_memory):
     def train_with(limit: int | None) -> bool:
         given = changed(large, "train", device_batch_tokens=limit or 200_000)
         return train.run(given, tiny_data, tmp_path / f"{limit}", device="cuda")

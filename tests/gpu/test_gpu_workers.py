@@ -37,9 +37,9 @@ def test_two_workers_train_what_one_trains(settings, device, trainings):
     trainings.change("train", **settings)
     Team(trainings, "two", device=device.type).train(2)
     for key in ("loss", "valid_loss"):
-        one, two = (trainings.values(name, key) for name in ("one", "two"))
+        alone, together = (trainings.values(name, key) for name in ("one", "two"))
         # Sums of float32 in another order.
-        assert two == pytest.approx(one, rel=1e-4)
+        assert together == pytest.approx(alone, rel=1e-4)
 
 
 def test_a_worker_that_is_killed_ends_the_run_for_all(device, trainings):

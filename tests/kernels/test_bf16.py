@@ -13,10 +13,10 @@ from mtkit.kernels import bf16
 from mtkit.model import Transformer
 
 
-def error(found: Tensor, wanted: Tensor) -> float:
+def error(mine: Tensor, wanted: Tensor) -> float:
     """The length of the difference, as a part of the length of what is wanted."""
-    found, wanted = found.detach().double(), wanted.detach().double()
-    return ((found - wanted).norm() / wanted.norm()).item()
+    mine, wanted = mine.detach().double(), wanted.detach().double()
+    return ((mine - wanted).norm() / wanted.norm()).item()
 
 
 def draw(*shape: int, seed: int) -> Tensor:
@@ -34,15 +34,15 @@ def test_rows_are_rounded_up_by_15_or_by_an_eighth_at_most() -> None:
 SHAPES = pytest.mark.parametrize("shape", [(1, 1), (3, 5), (16, 1), (7, 43)])
 
 
-def assert_near(found: Tensor, wanted: Tensor, given: list[Tensor], most: float) -> None:
+def assert_near(result: Tensor, wanted: Tensor, given: list[Tensor], most: float) -> None:
     factor = draw(*wanted.shape, seed=9).detach()
-    assert found.dtype == torch.bfloat16
-    assert found.shape == wanted.shape
-    assert error(found, wanted) < 0.005
-    mine, theirs = (torch.autograd.grad((y * factor).sum(), given) for y in (found, wanted))
-    for one, other in zip(mine, theirs, strict=True):
-        assert one.dtype == other.dtype
-        assert error(one, other) < most
+    assert result.dtype == torch.bfloat16
+    assert result.shape == wanted.shape
+    assert error(result, wanted) < 0.005
+    gradients = (torch.autograd.grad((y * factor).sum(), given) for y in (result, wanted))
+    for mine, theirs in zip(*gradients, strict=True):
+        assert mine.dtype == theirs.dtype
+        assert error(mine, theirs) < most
 
 
 @SHAPES
@@ -54,8 +54,8 @@ def test_a_linear_map_and_its_gradients_are_those_of_autocast(shape, dtype, with
     x, weight, bias = [*given, None][:3]
     with torch.autocast("cpu"):
         assert bf16.applies_to(x)
-        found, wanted = bf16.linear(x, weight, bias), F.linear(x, weight, bias)
-    assert_near(found, wanted, given, 0.005)
+        result, wanted = bf16.linear(x, weight, bias), F.linear(x, weight, bias)
+    assert_near(result, wanted, given, 0.005)
 
 
 @SHAPES
@@ -63,9 +63,9 @@ def test_a_feed_forward_network_and_its_gradients_are_those_of_autocast(shape: t
     x = draw(*shape, 24, seed=1)
     weights = [draw(40, 24, seed=2), draw(40, seed=3), draw(24, 40, seed=4), draw(24, seed=5)]
     with torch.autocast("cpu"):
-        found = bf16.feed_forward(x, *weights)
+        result = bf16.feed_forward(x, *weights)
         wanted = F.linear(F.relu(F.linear(x, *weights[:2])), *weights[2:])
-    assert_near(found, wanted, [x, *weights], 0.01)
+    assert_near(result, wanted, [x, *weights], 0.01)
 
 
 def test_without_gradients_the_results_are_the_same_to_the_last_bit() -> None:
@@ -137,8 +137,8 @@ def test_a_models_gradients_in_bfloat16_are_near_those_in_float32() -> None:
             log_probs = transformer(src, tgt_in).float().log_softmax(-1)
         gradients.append(torch.autograd.grad(log_probs[..., 5].sum(), transformer.parameters()))
     names = [name for name, _ in transformer.named_parameters()]
-    for name, found, wanted in zip(names, *gradients, strict=True):
-        assert error(found, wanted) < 0.04, name
+    for name, rough, exact in zip(names, *gradients, strict=True):
+        assert error(rough, exact) < 0.04, name
 
 
 def test_weights_that_do_not_change_are_converted_once_with_the_same_results() -> None:
@@ -152,9 +152,8 @@ def test_weights_that_do_not_change_are_converted_once_with_the_same_results() -
 
     wanted = gradients()
     with bf16.weights_unchanged(), calls:
-        found = [gradients() for _ in range(3)]
-    for some in found:
-        assert all(map(torch.equal, some, wanted))
+        for _ in range(3):
+            assert all(map(torch.equal, gradients(), wanted))
     matrices = [weight.data_ptr() for weight in transformer.parameters() if weight.ndim == 2]
     assert [calls.converted.count(address) for address in matrices] == [1] * len(matrices)
 

@@ -3,7 +3,6 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from mtkit.attention import attention
 from mtkit.kernels.cpu_attention import attend_by_products
@@ -31,15 +30,12 @@ def test_attention_by_products_has_the_results_and_gradients_of_the_fused_one(ki
             mask = mask & (torch.arange(S) < torch.tensor([S, 1, S - 1])[:, None])[:, None, None]
         mask[..., 0] = True
     causal = kind == "causal"
-    found = attend_by_products(q, k, v, mask=mask, causal=causal)
+    result = attend_by_products(q, k, v, mask=mask, causal=causal)
     wanted = attention(q, k, v, mask, causal=causal)
-    assert torch.allclose(found, wanted, rtol=0, atol=1e-12)
+    assert torch.allclose(result, wanted, rtol=0, atol=1e-12)
     factor = torch.randn(wanted.shape, generator=draw, dtype=torch.float64)
-    for mine, theirs in zip(
-        torch.autograd.grad((found * factor).sum(), (q, k, v)),
-        torch.autograd.grad((wanted * factor).sum(), (q, k, v)),
-        strict=True,
-    ):
+    gradients = (torch.autograd.grad((y * factor).sum(), (q, k, v)) for y in (result, wanted))
+    for mine, theirs in zip(*gradients, strict=True):
         assert torch.allclose(mine, theirs, rtol=0, atol=1e-10)
 
 
@@ -72,11 +68,6 @@ def test_dropout_of_attention_by_products_keeps_the_mean(dtype: torch.dtype) -> 
     assert ((dropped.float().mean(0) - wanted[0].float()).abs() < error).all()
 
 
-def fused_attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
-    """PyTorch's, whatever `attention` would choose."""
-    return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
-
-
 def test_attention_by_products_in_bfloat16_is_as_exact_as_the_fused_one() -> None:
     draw = torch.Generator().manual_seed(1)
     exact = [torch.randn(4, 2, 20, 32, generator=draw, dtype=torch.float64) for _ in range(3)]
@@ -84,14 +75,15 @@ def test_attention_by_products_in_bfloat16_is_as_exact_as_the_fused_one() -> Non
     wide = [x.detach().double().requires_grad_() for x in rounded]
     factor = torch.randn(4, 2, 20, 32, generator=draw).bfloat16()
 
-    def results(attend, x):
-        out = attend(*x, causal=True)
+    def results(out, x):
         return [out.detach(), *torch.autograd.grad((out * factor).sum(), x)]
 
-    wanted = results(attention, wide)
-    ours, fused = results(attend_by_products, rounded), results(fused_attention, rounded)
-    for one, other, exactly in zip(ours, fused, wanted, strict=True):
-        assert (one.double() - exactly).norm() <= 1.1 * (other.double() - exactly).norm()
+    wanted = results(attention(*wide, causal=True), wide)
+    ours = results(attend_by_products(*rounded, causal=True), rounded)
+    # PyTorch's, whatever `attention` would choose.
+    fused = results(F.scaled_dot_product_attention(*rounded, is_causal=True), rounded)
+    for mine, other, exactly in zip(ours, fused, wanted, strict=True):
+        assert (mine.double() - exactly).norm() <= 1.1 * (other.double() - exactly).norm()
 
 
 @pytest.mark.parametrize(

@@ -38,12 +38,12 @@ def test_dropout_of_nearly_everything_keeps_its_numbers_finite():
 def test_dropout_repeats_under_one_seed_and_does_nothing_in_evaluation():
     x = torch.randn(50, 40)
     layer = Dropout(0.4)
-    found = []
+    draws = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
-        found.append((layer(x), layer(x)))
-    assert torch.equal(found[0][0], found[1][0])
-    assert torch.equal(found[0][1], found[1][1])
-    assert not torch.equal(found[0][0], found[0][1])
-    assert not torch.equal(found[0][0], found[2][0])
+        draws.append((layer(x), layer(x)))
+    (first, second), again, (other, _) = draws
+    assert all(map(torch.equal, (first, second), again))
+    assert not torch.equal(first, second)
+    assert not torch.equal(first, other)
     assert layer.eval()(x) is x

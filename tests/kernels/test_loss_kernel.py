@@ -31,7 +31,7 @@ def random_states(vocabulary: int, dtype: torch.dtype, *, biased: bool) -> list[
 
 
 def assert_same(
-    found: Tensor,
+    loss: Tensor,
     wanted: Tensor,
     leaves: Sequence[Tensor],
     others: Sequence[Tensor] | None = None,
@@ -40,13 +40,13 @@ def assert_same(
     **close: float,
 ) -> None:
     """Two losses and their gradients; those of the second are by other leaves if there are some."""
-    assert found.dtype == leaves[0].dtype
-    assert found.item() == pytest.approx(wanted.item(), rel=rel)
-    mine = torch.autograd.grad(found * 0.3, leaves, retain_graph=True)
-    theirs = torch.autograd.grad(wanted * 0.3, others or leaves, retain_graph=True)
-    for one, other in zip(mine, theirs, strict=True):
-        assert one.dtype == found.dtype
-        assert torch.allclose(one.to(other.dtype), other, **close)
+    assert loss.dtype == leaves[0].dtype
+    assert loss.item() == pytest.approx(wanted.item(), rel=rel)
+    gradients = torch.autograd.grad(loss * 0.3, leaves, retain_graph=True)
+    expected = torch.autograd.grad(wanted * 0.3, others or leaves, retain_graph=True)
+    for mine, theirs in zip(gradients, expected, strict=True):
+        assert mine.dtype == loss.dtype
+        assert torch.allclose(mine.to(theirs.dtype), theirs, **close)
 
 
 # On a GPU in place, and what is given to the compiler.
@@ -61,8 +61,8 @@ def assert_is_the_formula(
     how = {"label_smoothing": epsilon, "pad_id": 0, "bias": bias[0] if bias else None}
     wanted = label_smoothed_loss(F.linear(states, weight, *bias), targets, **how)
     error = 1e-12 if dtype == torch.float64 else 1e-5
-    found = FORMS[form](states, weight, targets, **how)
-    assert_same(found, wanted, leaves, rel=error, rtol=0, atol=error)
+    loss = FORMS[form](states, weight, targets, **how)
+    assert_same(loss, wanted, leaves, rel=error, rtol=0, atol=error)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -146,9 +146,9 @@ def test_the_loss_in_bfloat16_is_that_of_rounded_states_and_weights(
     how = {"label_smoothing": epsilon, "pad_id": 0}
     wanted = label_smoothed_loss(F.linear(*exact), targets, bias=exact[2], **how)
     with torch.autocast("cpu", torch.bfloat16):
-        found = FORMS[form](states, weight, targets, bias=bias, dtype=torch.bfloat16, **how)
+        loss = FORMS[form](states, weight, targets, bias=bias, dtype=torch.bfloat16, **how)
     # The logits and their gradient have eight bits; sums are in float32.
-    assert_same(found, wanted, leaves, exact, rel=5e-3, rtol=0.05, atol=0.05)
+    assert_same(loss, wanted, leaves, exact, rel=5e-3, rtol=0.05, atol=0.05)
 
 
 @pytest.mark.parametrize("loss_of", [loss_of_states, loss_on_gpu])

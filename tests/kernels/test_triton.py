@@ -20,24 +20,23 @@ from support import triton_code
 @pytest.mark.parametrize("capability", ["80", "90"])
 def test_the_triton_code_of_layers_and_loss_compiles(capability, tmp_path):
     # Nothing that was compiled before.
-    folders = {
-        name: str(tmp_path / name) for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
-    }
+    caches = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+    folders = {name: str(tmp_path / name) for name in caches}
     command = [sys.executable, triton_code.__file__, capability]
     env = {**os.environ, **folders}
     ended = subprocess.run(command, env=env, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
-    found = json.loads(ended.stdout)
+    facts = json.loads(ended.stdout)
     print(ended.stdout)
-    assert not found["failed"]
-    assert found["finds_faults"]
+    assert not facts["failed"]
+    assert facts["finds_faults"]
     # Each layer is one graph, which has a gradient.
-    assert not found["breaks"]
-    of = [graph["of"] for graph in found["graphs"]]
+    assert not facts["breaks"]
+    of = [graph["of"] for graph in facts["graphs"]]
     layers = [f"{preset} {stack}" for preset in ("base", "big") for stack in ("encoder", "decoder")]
     assert of == [layer for layer in layers for _ in range(2)] + ["loss", "loss with bias"]
     # The logits are read once, and their gradient is written once. Two bytes each.
     logits = triton_code.ROWS * 37_120 * 2
-    for graph, launches in zip(found["graphs"][-2:], (1, 3), strict=True):
+    for graph, launches in zip(facts["graphs"][-2:], (1, 3), strict=True):
         assert graph["launches"] <= launches
         assert 2 * logits < graph["bytes"] < 2.01 * logits

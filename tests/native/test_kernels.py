@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from support.kernel_parts import compile_parts
+from support.engine_builds import ENGINE, compiled
 
 from mtkit.native.library import library
 
@@ -140,10 +140,12 @@ class Parts:
 
 @pytest.fixture(scope="module")
 def functions(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    compiled = compile_parts(tmp_path_factory.mktemp("parts"))
-    if compiled is None:
-        pytest.skip("needs a C++ compiler")
-    return compiled
+    """The functions of parts.cpp, each of which calls a kernel."""
+    parts = Path(__file__).with_name("parts.cpp")
+    functions = compiled(tmp_path_factory.mktemp("parts"), parts, ENGINE / "pack.cpp")
+    functions.part_pack.restype = ctypes.c_void_p
+    functions.part_peak.restype = ctypes.c_double
+    return functions
 
 
 def resident_memory() -> int:
@@ -282,11 +284,10 @@ def test_products_have_the_bits_of_plain_kernels(parts, plain, normal, precision
 @pytest.mark.parametrize("precision", [FLOAT32, INT8, BF16])
 def test_a_row_has_the_same_bits_alone_and_among_others(parts: Parts, normal: Any, precision: int):
     x, weight, bias = normal(40, 128), normal(192, 128), normal(192)
-    alone = np.concatenate(
-        [parts.linear(row[None], weight, bias, precision=precision) for row in x]
-    )
+    given = {"weight": weight, "bias": bias, "precision": precision}
+    alone = np.concatenate([parts.linear(row[None], **given) for row in x])
     for rows in range(1, 41):
-        together = parts.linear(x[:rows], weight, bias, precision=precision)
+        together = parts.linear(x[:rows], **given)
         assert equal_bits(together, alone[:rows]), rows
 
 
@@ -299,9 +300,8 @@ def test_layer_norm(parts: Parts, plain: Parts, normal: Any, width: int):
     real = x[:, :width].astype(np.float64)
     real = real - real.mean(axis=1, keepdims=True)
     expected = real / np.sqrt((real**2).mean(axis=1, keepdims=True) + 1e-5)
-    np.testing.assert_allclose(
-        y[:, :width], expected * gain[:width] + bias[:width], rtol=1e-5, atol=3e-6
-    )
+    expected = expected * gain[:width] + bias[:width]
+    np.testing.assert_allclose(y[:, :width], expected, rtol=1e-5, atol=3e-6)
     assert not y[:, width:].any()
     assert equal_bits(y, plain.layer_norm(x, width, gain, bias))
 
@@ -330,9 +330,10 @@ def attention(
 @pytest.mark.parametrize(
     ("sizes", "window"), [*itertools.product(HEADS, [-1, 0, 1, 5]), (HEADS[0], 2**31 - 1)]
 )
-def test_attention_to_shared_positions(parts, plain, normal, sizes, window):
+def test_attention_to_shared_and_to_own_positions(parts, plain, normal, sizes, window):
     heads, key_width, value_width = sizes
-    for positions in [*range(1, 40), 47, 48, 49, 63, 64, 65, 70]:
+    some_positions = [*range(1, 40), 47, 48, 49, 63, 64, 65, 70]
+    for positions in range(1, 71) if window < 0 else some_positions:
         rows = positions % 9 + 1 if window < 0 else positions
         q, keys = normal(rows, heads * key_width), normal(positions, heads * key_width)
         values = normal(positions, heads * value_width)
@@ -348,30 +349,21 @@ def test_attention_to_shared_positions(parts, plain, normal, sizes, window):
         np.testing.assert_allclose(out[:, :written], expected[:, :written], rtol=1e-5, atol=3e-6)
         reference = plain.attend_shared(sizes, padded_q, padded_keys, padded_values, window)
         assert equal_bits(out, reference)
-        for r in range(rows if window < 0 else 0):
-            alone = parts.attend_shared(sizes, padded_q[r : r + 1], padded_keys, padded_values)
-            assert equal_bits(alone[0], out[r])
+        if window < 0:
+            for r in range(rows):
+                alone = parts.attend_shared(sizes, padded_q[r : r + 1], padded_keys, padded_values)
+                assert equal_bits(alone[0], out[r])
+            own, reference = (
+                kernels.attend_own(sizes, padded_q[0], padded_keys, padded_values)[:written]
+                for kernels in (parts, plain)
+            )
+            np.testing.assert_allclose(own, expected[0, :written], rtol=1e-5, atol=3e-6)
+            assert equal_bits(own, reference)
         if 0 < window < positions:
             # A row has the same bits whatever the rows after it are.
             fewer = padded_q[: positions // 2]
             some = parts.attend_shared(sizes, fewer, padded_keys, padded_values, window)
             assert equal_bits(some, out[: positions // 2])
-
-
-@pytest.mark.parametrize("sizes", HEADS)
-def test_attention_to_own_positions(parts, plain, normal, sizes):
-    heads, key_width, value_width = sizes
-    for positions in range(1, 71):
-        q, keys = normal(1, heads * key_width), normal(positions, heads * key_width)
-        values = normal(positions, heads * value_width)
-        padded_q, padded_keys = (padded_heads(x, heads, key_width) for x in (q, keys))
-        padded_values = padded_heads(values, heads, value_width)
-        out = parts.attend_own(sizes, padded_q[0], padded_keys, padded_values)
-        seen = np.ones((1, positions), bool)
-        expected = padded_heads(attention(sizes, q, keys, values, seen), heads, value_width)[0]
-        written = heads * room(value_width, 16)
-        np.testing.assert_allclose(out[:written], expected[:written], rtol=1e-5, atol=3e-6)
-        assert equal_bits(out, plain.attend_own(sizes, padded_q[0], padded_keys, padded_values))
 
 
 @pytest.mark.parametrize("width", [1, 7, 64, 100, 255, 256, 257, 1000])
@@ -391,9 +383,8 @@ def test_log_probs(parts: Parts, plain: Parts, normal: Any, width: int, precisio
     assert (ids == order).all()
     assert equal_bits(best, np.take_along_axis(every, order, axis=1))
     for row, row_best, row_ids in zip(states, best, ids, strict=True):
-        alone, alone_ids = parts.log_probs(
-            row[None], weight, bias, width, count=count, precision=precision
-        )
+        how = {"count": count, "precision": precision}
+        alone, alone_ids = parts.log_probs(row[None], weight, bias, width, **how)
         assert equal_bits(alone[0], row_best)
         assert (alone_ids[0] == row_ids).all()
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
-import shutil
-import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 from conftest import slow
+from support.engine_builds import ENGINE, compiled
 from torch import Tensor
 
-import mtkit
 from mtkit.native.library import Request, Settings
 from mtkit.search_settings import LOOKAHEAD, Constraints, Sampling, uniforms
 from mtkit.translate.search import beam as search_module
@@ -24,24 +21,16 @@ from mtkit.translate.search.beam import Hypothesis, SearchSettings, beam_search
 from mtkit.translate.search.independent import greedy_search, sample
 
 BOS, EOS = 0, 1
-SOURCES = Path(mtkit.__file__).parent / "native" / "src"
 TABLES = Path(__file__).parents[1] / "support" / "table_search.cpp"
 FEW_OR_MANY = pytest.mark.parametrize("times", [1, slow(4)])
 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    compiler = shutil.which(os.environ.get("CXX", "c++"))
-    if compiler is None:
-        pytest.skip("needs a C++ compiler")
-    path = tmp_path_factory.mktemp("native") / "search.so"
-    sources = [SOURCES / f"{name}.cpp" for name in ("search", "independent")]
+    sources = [TABLES, *(ENGINE / f"{name}.cpp" for name in ("search", "independent"))]
     # The assertions check every index of a vector.
-    options = ["-std=c++20", "-O1", "-fPIC", "-shared", "-ffp-contract=off", "-I", str(SOURCES)]
-    subprocess.run(
-        [compiler, *options, "-D_GLIBCXX_ASSERTIONS", TABLES, *sources, "-o", path], check=True
-    )
-    return ctypes.CDLL(str(path))
+    options = ("-O1", "-D_GLIBCXX_ASSERTIONS")
+    return compiled(tmp_path_factory.mktemp("native"), *sources, options=options)
 
 
 @dataclass
@@ -89,23 +78,16 @@ class TableCache:
 def in_python(case: Case, name: str) -> tuple[list[list[Hypothesis]], list[int]]:
     slots = {"beam": case.beam_size, "greedy": 1, "sample": case.samples}[name]
     cache = TableCache(case, slots)
-    settings = SearchSettings(
-        case.limits, BOS, EOS, case.alpha, case.form, case.constraints, stop=case.stop
-    )
+    how = case.alpha, case.form, case.constraints
+    settings = SearchSettings(case.limits, BOS, EOS, *how, stop=case.stop)
     if name == "greedy":
-        found = greedy_search(cache.step, cache, settings)
+        hypotheses = greedy_search(cache.step, cache, settings)
     elif name == "sample":
-        found = sample(cache.step, cache, settings, case.sampling, case.uniforms)
+        hypotheses = sample(cache.step, cache, settings, case.sampling, case.uniforms)
     else:
-        found = beam_search(
-            cache.step,
-            cache,
-            settings,
-            beam_size=slots,
-            n_best=case.n_best,
-            rank_cut_off=case.rank_cut_off,
-        )
-    return found, cache.work
+        beam = {"n_best": case.n_best, "rank_cut_off": case.rank_cut_off}
+        hypotheses = beam_search(cache.step, cache, settings, beam_size=slots, **beam)
+    return hypotheses, cache.work
 
 
 def natively(
@@ -194,8 +176,9 @@ def stable_top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def check(library: ctypes.CDLL, case: Case, name: str) -> list[list[Hypothesis]]:
-    (expected, (steps, rows)), (found, work) = in_python(case, name), natively(library, case, name)
-    assert found == expected
+    expected, (steps, rows) = in_python(case, name)
+    hypotheses, work = natively(library, case, name)
+    assert hypotheses == expected
     # The native engine computes the same beginning of several samples once.
     assert work[0] == steps
     assert work[1] <= rows if name == "sample" else work[1] == rows
@@ -218,8 +201,8 @@ def test_beam_search_is_that_of_python(library, ties, times, monkeypatch):
         case.stop = draw.choice(["exact", "likely"])
         if number % 2:
             case.constraints = random_constraints(draw, case)
-        found = check(library, case, "beam")
-        ended |= {hypothesis.finished for of_sentence in found for hypothesis in of_sentence}
+        for hypotheses in check(library, case, "beam"):
+            ended |= {hypothesis.finished for hypothesis in hypotheses}
     assert ended == {True, False}
 
 
@@ -280,11 +263,11 @@ def test_the_same_beginning_of_several_samples_is_computed_once(library: ctypes.
         case = random_case(draw, samples=int(draw.integers(1, 9)))
         sentences, steps = range(len(case.limits)), max(case.limits) + 1
         case.uniforms = uniforms(number, sentences, n_samples=case.samples, steps=steps)
-        found, (_, rows) = natively(library, case, "sample")
+        samples, (_, rows) = natively(library, case, "sample")
         beginnings = {
             (b, hypothesis.tokens[:length])
             for b in sentences
-            for hypothesis in found[b]
+            for hypothesis in samples[b]
             for length in range(len(hypothesis.token_log_probs))
         }
         assert rows == len(beginnings)
@@ -295,15 +278,12 @@ def test_the_search_ends_at_the_step_after_it_is_stopped(library: ctypes.CDLL, n
     tables = np.full((2, 5, 4), np.log(1 / 3), dtype=np.float32)
     tables[:, :, EOS] = -np.inf
     case = Case(tables, [30, 30], samples=2, uniforms=np.full((2, 2, 30), 0.5))
-    found, work = natively(library, case, name)
-    assert [len(hypotheses) for hypotheses in found] == [
-        case.samples if name == "sample" else 1
-    ] * 2
+    (first, second), work = natively(library, case, name)
+    assert len(first) == len(second) == (case.samples if name == "sample" else 1)
     assert work[0] == 30
     for stop_at in (1, 7):
-        found, work = natively(library, case, name, stop_at=stop_at)
-        assert found == [[], []]
-        assert work[0] == stop_at
+        hypotheses, work = natively(library, case, name, stop_at=stop_at)
+        assert (hypotheses, work[0]) == ([[], []], stop_at)
 
 
 @pytest.mark.parametrize("name", ["beam", "greedy", "sample"])

@@ -20,9 +20,7 @@ SETTINGS = SearchSettings([LIMIT] * len(SENTENCES), BOS_ID, EOS_ID, 0.6)
 
 
 @pytest.mark.parametrize("large", [2**31, 2**32 + 1, 10**18])
-def test_settings_above_32_bits_mean_what_less_would_mean_that_is_more_than_enough(
-    large, draw, to_native
-):
+def test_settings_above_32_bits_mean_what_less_that_is_enough_means(large, draw, to_native):
     native = to_native(draw())
     random = uniforms(1, range(len(SENTENCES)), n_samples=2, steps=LIMIT)
 

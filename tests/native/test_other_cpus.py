@@ -48,8 +48,8 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The engine and `main.cpp` for 64-bit Arm CPUs, without shared libraries."""
     if importlib.util.find_spec("ziglang") is not None:
         zig = [sys.executable, "-m", "ziglang"]
-    elif (found := shutil.which("zig")) is not None:
-        zig = [found]
+    elif (path := shutil.which("zig")) is not None:
+        zig = [path]
     else:
         pytest.skip("needs the package ziglang, whose compiler has the libraries of other CPUs")
     compiler = [*zig, "c++", "-target", "aarch64-linux-musl", "-O2"]
@@ -84,7 +84,8 @@ def test_ids_and_scores_of_a_64_bit_arm_cpu_are_those_of_this_one(
         stream.write(np.int64(0).tobytes())
         settings = Settings(beam_size=4, n_best=2, alpha=0.6, bos_id=BOS_ID, eos_id=EOS_ID)
         stream.write(bytes(settings))
-        for numbers in ([i for one in sentences for i in one], [*map(len, sentences)], limits):
+        flat = [i for sentence in sentences for i in sentence]
+        for numbers in (flat, [*map(len, sentences)], limits):
             stream.write(np.int64(len(numbers)).tobytes() + int32s(numbers).tobytes())
     done = subprocess.run(
         [EMULATOR, "-cpu", "max", str(program), str(file)],
@@ -98,9 +99,8 @@ def test_ids_and_scores_of_a_64_bit_arm_cpu_are_those_of_this_one(
     # Plain C++ has one way to compute on each CPU.
     monkeypatch.setenv("MTKIT_KERNELS", "plain")
     search = SearchSettings(limits, BOS_ID, EOS_ID, alpha=0.6)
-    found = to_native(model, precision=precision).translate(
-        sentences, search, beam_size=4, n_best=2
-    )
-    expected = [(one.score, one.tokens) for hypotheses in found for one in hypotheses]
+    native = to_native(model, precision=precision)
+    nbests = native.translate(sentences, search, beam_size=4, n_best=2)
+    expected = [(best.score, best.tokens) for nbest in nbests for best in nbest]
     split = [line.split() for line in lines]
     assert [(float.fromhex(s), tuple(map(int, ids))) for s, *ids in split] == expected

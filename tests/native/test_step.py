@@ -1,7 +1,7 @@
 """The encoder and the decoding step of the native engine, against PyTorch."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -65,8 +65,8 @@ def walk(
     largest = 0.0
     for _ in range(12):
         expected = engine.step(torch.tensor(tokens), torch.tensor(live), of_torch)
-        found = native.step(tokens, live)
-        largest = max(largest, float((expected - torch.from_numpy(found)).abs().max()))
+        log_probs = torch.from_numpy(native.step(tokens, live))
+        largest = max(largest, float((expected - log_probs).abs().max()))
         by_sentence: dict[int, list[int]] = {}
         for row in live:
             by_sentence.setdefault(row // slots, []).append(row % slots)
@@ -145,10 +145,6 @@ def test_a_lower_precision_is_near(table, precision, most, draw, to_native):
         assert np.abs(decoding.step([token] * 8, range(8)) - expected.numpy()).mean() < most
 
 
-def weights_of(model: Transformer) -> dict[str, Any]:
-    return {name: tensor.numpy() for name, tensor in model.state_dict().items()}
-
-
 @pytest.mark.parametrize(
     "config",
     [
@@ -159,16 +155,15 @@ def weights_of(model: Transformer) -> dict[str, Any]:
 )
 def test_a_missing_tensor_and_one_of_another_shape_are_refused(config: dict[str, Any], draw: Draw):
     model = draw(**config)
-    weights = weights_of(model)
+    shape = model.config, model.vocab_size, model.src_vocab_size
+    weights = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
     for name, tensor in weights.items():
         rest = {other: value for other, value in weights.items() if other != name}
         with pytest.raises(MtkitError, match=f"have no tensor {name}"):
-            NativeModel(rest, model.config, model.vocab_size, model.src_vocab_size)
+            NativeModel(rest, *shape)
         for other in (tensor[1:], np.concatenate((tensor, tensor[:1])), tensor[..., None]):
             with pytest.raises(MtkitError, match=f"the tensor {name} is of shape"):
-                NativeModel(
-                    rest | {name: other}, model.config, model.vocab_size, model.src_vocab_size
-                )
+                NativeModel(rest | {name: other}, *shape)
 
 
 def test_ids_and_sizes_outside_of_the_model_are_refused(draw: Draw, to_native: ToNative):
@@ -180,16 +175,8 @@ def test_ids_and_sizes_outside_of_the_model_are_refused(draw: Draw, to_native: T
         with pytest.raises(MtkitError):
             native.start([[EOS_ID]], slots)
     decoding = native.start([[5, EOS_ID], [EOS_ID], [6, EOS_ID]], 2)
-    steps: Sequence[tuple[list[int], list[int]]] = (
-        ([], []),
-        ([70], [0]),
-        ([-1], [0]),
-        ([5], [6]),
-        ([5], [-1]),
-        ([5, 5], [1, 0]),
-        ([5, 5], [1, 1]),
-        ([5] * 7, list(range(7))),
-    )
+    steps: list[tuple[list[int], list[int]]] = [([], []), ([70], [0]), ([-1], [0]), ([5], [6])]
+    steps += [([5], [-1]), ([5, 5], [1, 0]), ([5, 5], [1, 1]), ([5] * 7, list(range(7)))]
     for tokens, rows in steps:
         with pytest.raises(MtkitError):
             decoding.step(tokens, rows)
@@ -206,21 +193,11 @@ def test_ids_and_sizes_outside_of_the_model_are_refused(draw: Draw, to_native: T
     assert np.isfinite(decoding.step([BOS_ID] * 6, range(6))).all()
 
 
-SMALLEST = {
-    "d_model": 4,
-    "d_ff": 1,
-    "heads": 1,
-    "key_width": 1,
-    "value_width": 1,
-    "encoder_layers": 1,
-    "decoder_layers": 1,
-    "src_vocabulary": 5,
-    "tgt_vocabulary": 5,
-    "activation": 1,
-    "window": -1,
-    "max_positions": 1,
-    "norm_epsilon": 1e-6,
-}
+SMALLEST: dict[str, float] = dict.fromkeys(
+    ("d_ff", "heads", "key_width", "value_width", "encoder_layers", "decoder_layers"), 1
+)
+SMALLEST |= {"d_model": 4, "src_vocabulary": 5, "tgt_vocabulary": 5}
+SMALLEST |= {"activation": 1, "window": -1, "max_positions": 1, "norm_epsilon": 1e-6}
 
 
 @pytest.mark.parametrize("size", [name for name, _ in Shape._fields_])

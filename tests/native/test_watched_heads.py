@@ -58,8 +58,8 @@ def test_attention_is_that_of_pytorch_whatever_is_beside_it(name, table, draw, t
     for steps in ("prediction", "input", "prediction and input"):
         heads = heads_of(model, steps)
         expected = TorchAttention([model], [heads]).mean(src, tgt)
-        found = attended(native, kept := Kept(heads), src, tgt)
-        for b, weights in enumerate(found):
+        kept = Kept(heads)
+        for b, weights in enumerate(attended(native, kept, src, tgt)):
             assert weights.shape == (len(tgt[b]), len(src[b]))
             of_torch = expected[b][: len(tgt[b]), : len(src[b])]
             assert np.allclose(weights, of_torch, rtol=0, atol=1e-5)
@@ -69,9 +69,7 @@ def test_attention_is_that_of_pytorch_whatever_is_beside_it(name, table, draw, t
 
 @pytest.mark.parametrize("beam_size", [1, 2, 5])
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
-def test_the_search_gives_the_attention_of_its_best_hypotheses(
-    precision, beam_size, draw, to_native
-):
+def test_the_search_gives_the_attention_of_its_best(precision, beam_size, draw, to_native):
     model = draw()
     native, rng = to_native(model, precision=precision), random.Random(3)
     src = drawn_sentences(rng, 12, model.vocab_size)
@@ -85,9 +83,9 @@ def test_the_search_gives_the_attention_of_its_best_hypotheses(
     plain = native.translate(src, settings, beam_size=beam_size, n_best=beam_size)
     for steps in ("prediction", "prediction and input"):
         kept = Kept(heads_of(model, steps))
-        found = native.translate(src, settings, beam_size=beam_size, n_best=beam_size, watched=kept)
-        assert found == plain
-        for ids, (best, *_) in zip(src, found, strict=True):
+        beam = {"beam_size": beam_size, "n_best": beam_size}
+        assert native.translate(src, settings, watched=kept, **beam) == plain
+        for ids, (best, *_) in zip(src, plain, strict=True):
             weights = kept.get((tuple(ids), best.tokens))
             if not best.tokens or ("input" in steps and not best.finished):
                 assert weights is None

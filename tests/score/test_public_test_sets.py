@@ -74,9 +74,8 @@ class Mirror:
         monkeypatch.setenv("no_proxy", "127.0.0.1")
         pairs = {"en-de": ["src.sgm", "ref.sgm"], "en-fr": ["src.sgm", "ref.sgm", "other.sgm"]}
         checksum = hashlib.md5(ARCHIVE).hexdigest()
-        dataset = FakeSGMLDataset(
-            "mine/full", data=[self.url], md5=[checksum], langpairs=pairs, description=""
-        )
+        files = {"data": [self.url], "md5": [checksum], "langpairs": pairs}
+        dataset = FakeSGMLDataset("mine/full", **files, description="")
         monkeypatch.setitem(DATASETS, "mine/full", dataset)
         self.archive = folder / "mine" / "full" / "raw" / "mine_full.set.tgz"
 
@@ -95,10 +94,9 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]:
 
 def test_a_test_set_is_downloaded_once_and_has_all_of_its_references(mirror, caplog):
     caplog.set_level(logging.INFO, "mtkit")
-    found = find_test_set("mine/full:en-fr")
-    assert (found.test_set, found.src_lang, found.tgt_lang) == ("mine/full:en-fr", "en", "fr")
-    assert found.src == SOURCE
-    assert found.references == REFERENCES
+    french = find_test_set("mine/full:en-fr")
+    assert (french.test_set, french.src_lang, french.tgt_lang) == ("mine/full:en-fr", "en", "fr")
+    assert (french.src, french.references) == (SOURCE, REFERENCES)
     (message,) = caplog.messages
     assert message.startswith(f"Downloading {mirror.url} to ")
     assert find_test_set("mine/full", src_lang="en", tgt_lang="de").references == REFERENCES[:1]
@@ -125,9 +123,7 @@ def test_a_name_or_a_direction_that_does_not_exist_is_refused(wanted, languages,
     ("content", "why"),
     [(ARCHIVE[::-1], "MD5 sum of downloaded file was incorrect"), (ARCHIVE[:100], "")],
 )
-def test_a_file_with_another_checksum_or_a_part_of_it_is_refused_and_not_kept(
-    content, why, mirror, capfd
-):
+def test_a_file_with_another_checksum_or_a_part_of_it_is_not_kept(content, why, mirror, capfd):
     mirror.content = content
     with pytest.raises(MtkitError, match=f"mine/full: cannot be downloaded from .*{why}"):
         find_test_set("mine/full:en-de")

@@ -5,6 +5,7 @@ import math
 import random
 import re
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,17 +50,17 @@ def test_bleu_of_the_example_it_was_published_with(metric: Any) -> None:
     # 17 of 18 words, which the paper prints; by the same count 10 of 17, 7 of 16, 4 of 15. The
     # nearest reference has 18 words too, so brevity costs nothing.
     precision = (17 / 18 * 10 / 17 * 7 / 16 * 4 / 15) ** 0.25
-    found = score([GUIDE], [[guide] for guide in GUIDES], metric=metric, tgt_lang="en")
-    assert found.value == pytest.approx(100 * precision)
-    assert found.value == pytest.approx(50.4567, abs=1e-4)
+    result = score([GUIDE], [[guide] for guide in GUIDES], metric=metric, tgt_lang="en")
+    assert result.value == pytest.approx(100 * precision)
+    assert result.value == pytest.approx(50.4567, abs=1e-4)
 
 
 def test_chrf_with_words_equals_a_case_worked_by_hand() -> None:
     # Of "a b" against "a c": letters 1 of 2, pairs of letters 0 of 1, words 1 of 2, pairs of words
     # 0 of 1. Other orders do not exist. Precision and recall are the same, so is their mean.
-    found = score(["a b"], [["a c"]], metric="chrf++")
-    assert (found.name, found.value) == ("chrF2++", pytest.approx(100 * (1 / 2 + 1 / 2) / 4))
-    assert "|nc:6|nw:2|" in found.signature
+    result = score(["a b"], [["a c"]], metric="chrf++")
+    assert (result.name, result.value) == ("chrF2++", pytest.approx(100 * (1 / 2 + 1 / 2) / 4))
+    assert "|nc:6|nw:2|" in result.signature
     assert score(["a b"], [["a c"]], metric="chrf").value == pytest.approx(100 * (1 / 2) / 2)
 
 
@@ -75,13 +76,12 @@ def test_words_in_chrf_and_lowercase_have_the_signature_of_sacrebleus_program(
     metric: Any, options: list[str], tmp_path: Path
 ) -> None:
     hypotheses = [line.upper() for line in edited(GERMAN, seed=1)]
-    for name, lines in (("hyp", hypotheses), ("ref", GERMAN)):
-        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    write_lines(tmp_path / "hyp", hypotheses)
+    write_lines(tmp_path / "ref", GERMAN)
     files = (tmp_path / "ref", "-i", tmp_path / "hyp")
     theirs = json.loads(printed("-m", "sacrebleu", *files, "-w", "8", *options))
-    ours = score(
-        hypotheses, [GERMAN], metric=metric, lowercase=options[-1] in ("-lc", "--chrf-lowercase")
-    )
+    lowercase = options[-1] in ("-lc", "--chrf-lowercase")
+    ours = score(hypotheses, [GERMAN], metric=metric, lowercase=lowercase)
     assert (ours.name, ours.signature) == (theirs["name"], theirs["signature"])
     assert ours.value == pytest.approx(theirs["score"], abs=1e-7)
 
@@ -90,9 +90,9 @@ def test_a_public_test_set_is_in_the_signature_where_sacrebleu_has_it() -> None:
     metric = sacrebleu.BLEU()
     metric.test_set, metric.langpair = "wmt14/full", "en-de"
     metric.corpus_score(HYP, [REF])
-    found = score(HYP, [REF], test_set="wmt14/full:en-de").signature
-    assert found == str(metric.get_signature())
-    assert "|test:wmt14/full|lang:en-de|" in found
+    signature = score(HYP, [REF], test_set="wmt14/full:en-de").signature
+    assert signature == str(metric.get_signature())
+    assert "|test:wmt14/full|lang:en-de|" in signature
 
 
 def test_the_chrf_of_each_line_is_sacrebleus() -> None:
@@ -105,18 +105,12 @@ def test_the_chrf_of_each_line_is_sacrebleus() -> None:
     assert sentence_chrf([], []) == []
 
 
-def likeness(texts: list[str]) -> list[float]:
-    """The mean chrF with all the others, by sacreBLEU, one pair after another."""
-    return [
-        sum(sacrebleu.sentence_chrf(text, [other]).score for j, other in enumerate(texts) if j != i)
-        / (len(texts) - 1)
-        for i, text in enumerate(texts)
-    ]
-
-
 @given(st.lists(st.text("abc ", max_size=12), min_size=2, max_size=6))
-def test_likeness_is_sacrebleus_for_any_texts(texts: list[str]) -> None:
-    assert mutual_chrf(texts) == pytest.approx(likeness(texts))
+def test_likeness_is_the_mean_chrf_with_the_others_by_sacrebleu(texts: list[str]) -> None:
+    for i, (text, likeness) in enumerate(zip(texts, mutual_chrf(texts), strict=True)):
+        others = texts[:i] + texts[i + 1 :]
+        scores = [sacrebleu.sentence_chrf(text, [other]).score for other in others]
+        assert likeness == pytest.approx(sum(scores) / len(others))
 
 
 def test_a_text_without_others_is_as_it_should_be() -> None:
@@ -151,6 +145,10 @@ FRENCH = [
 ]
 
 
+def write_lines(file: Path, lines: Sequence[str]) -> None:
+    file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
 def edited(lines: list[str], seed: int) -> list[str]:
     """Each line with a few of its words dropped or doubled."""
     rng = random.Random(seed)
@@ -183,9 +181,8 @@ def test_intervals_are_those_of_sacrebleu_with_confidence(seed, tmp_path, monkey
     if seed:
         monkeypatch.setenv("SACREBLEU_SEED", seed)
     rng = random.Random(1)
-    numbers = [
-        " ".join(str(rng.randrange(50)) for _ in range(rng.randrange(25))) for _ in range(97)
-    ]
+    lengths = [rng.randrange(25) for _ in range(97)]
+    numbers = [" ".join(str(rng.randrange(50)) for _ in range(length)) for length in lengths]
     sets = {
         "german": (edited(GERMAN, seed=1), [GERMAN]),
         "numbers, and empty lines": (edited(numbers, seed=2), [numbers]),
@@ -194,8 +191,7 @@ def test_intervals_are_those_of_sacrebleu_with_confidence(seed, tmp_path, monkey
     }
     for name, (lines, references) in sets.items():
         for end, text in zip(("hyp", "1", "2"), (lines, *references), strict=False):
-            written = "".join(f"{line}\n" for line in text)
-            (tmp_path / f"{name}.{end}").write_text(written, encoding="utf-8")
+            write_lines(tmp_path / f"{name}.{end}", text)
     printed("-c", CONFIDENCE, *sets, cwd=tmp_path)
     for name, (lines, references) in sets.items():
         theirs: list[dict[str, Any]] = []
@@ -240,13 +236,6 @@ def multi_bleu(hypotheses: list[str], references: list[str]) -> float:
     return 100 * brevity * math.exp(sum(map(math.log, precisions)) / 4)
 
 
-def by_the_pipeline(hypotheses: list[str], references: list[str], lang: str) -> float:
-    texts = (
-        [split_compounds(line) for line in moses(text, lang)] for text in (hypotheses, references)
-    )
-    return multi_bleu(*texts)
-
-
 def test_compounds_are_split_as_worked_by_hand() -> None:
     assert split_compounds("rich-text format") == "rich ##AT##-##AT## text format"
     # Matches do not overlap: the b that ended the first cannot begin the second.
@@ -262,14 +251,15 @@ def test_compounds_are_split_as_worked_by_hand() -> None:
 @pytest.mark.parametrize(("lang", "reference"), [("de", GERMAN), ("fr", FRENCH)])
 def test_the_papers_bleu_equals_its_pipeline_step_by_step(lang: str, reference: list[str]) -> None:
     hypotheses = edited(reference, seed=3)
-    found = score(hypotheses, [reference], metric="paper", tgt_lang=lang)
-    assert found.value == pytest.approx(by_the_pipeline(hypotheses, reference, lang), abs=1e-9)
-    assert found.name == "BLEU-paper"
-    assert found.signature.startswith(f"nrefs:1|case:mixed|eff:no|tok:moses-{lang}-sacremoses-")
-    assert score(hypotheses, [reference], metric="paper", tgt_lang=f"{lang}-XX") == found
-    assert "smooth:none" in found.signature
+    texts = ([*map(split_compounds, moses(text, lang))] for text in (hypotheses, reference))
+    result = score(hypotheses, [reference], metric="paper", tgt_lang=lang)
+    assert result.value == pytest.approx(multi_bleu(*texts), abs=1e-9)
+    assert result.name == "BLEU-paper"
+    assert result.signature.startswith(f"nrefs:1|case:mixed|eff:no|tok:moses-{lang}-sacremoses-")
+    assert score(hypotheses, [reference], metric="paper", tgt_lang=f"{lang}-XX") == result
+    assert "smooth:none" in result.signature
     # The same text by the protocol of WMT is another number.
-    assert abs(found.value - score(hypotheses, [reference]).value) > 0.1
+    assert abs(result.value - score(hypotheses, [reference]).value) > 0.1
 
 
 def test_a_sentence_without_four_words_still_has_a_score() -> None:
@@ -286,10 +276,9 @@ def by_sacrebleus_program(
     folder: Path, metric: str, test: str, systems: list[System], reference: list[str]
 ) -> list[tuple[float, ...]]:
     """Score, and with `bs` mean and interval, of each system; then the p-values."""
-    files = {str(folder / "reference"): reference}
-    files |= {system.name: list(system.translations) for system in systems}
-    for name, lines in files.items():
-        Path(name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    write_lines(folder / "reference", reference)
+    for system in systems:
+        write_lines(Path(system.name), system.translations)
     program = ("-m", "sacrebleu", folder / "reference", "-m", metric, f"--paired-{test}")
     # Its JSON cannot hold the numbers of chrF and TER.
     options = ("-w", "8", "-f", "text", "-i", *(system.name for system in systems))
@@ -313,9 +302,8 @@ def test_p_values_and_intervals_equal_those_of_sacrebleus_program(
     systems = [System(str(tmp_path / x), edited(reference, seed)) for seed, x in enumerate("abc")]
     ours = TextMetric(systems, [reference], metric=metric).compare()
     *rows, p_values = by_sacrebleus_program(tmp_path, metric, "bs", systems, reference)
-    assert [(v.value, v.mean, v.interval) for v in ours] == [
-        pytest.approx(row, abs=1e-6) for row in rows
-    ]
+    for mine, row in zip(ours, rows, strict=True):
+        assert (mine.value, mine.mean, mine.interval) == pytest.approx(row, abs=1e-6)
     assert [value.p_bootstrap for value in ours[1:]] == pytest.approx(p_values, abs=6e-5)
     *rows, p_values = by_sacrebleus_program(tmp_path, metric, "ar", systems, reference)
     assert [value.value for value in ours] == pytest.approx([row[0] for row in rows], abs=1e-6)
@@ -329,9 +317,8 @@ def test_text_that_looks_tokenised_is_pointed_out_once(caplog, capfd):
     note_tokenised("some.txt", lines[1:])
     assert not caplog.messages
     note_tokenised("some.txt", lines)
-    assert caplog.messages == [
-        "some.txt looks tokenised: 100 lines end in ' .'; BLEU is for detokenised text"
-    ]
+    (message,) = caplog.messages
+    assert message.startswith("some.txt looks tokenised: 100 lines end in ' .'; BLEU is for detok")
     # sacreBLEU does not say it again.
     score(lines, [lines])
     TextMetric([System("one", lines), System("two", ["a dog ."] * 100)], [lines]).compare()
@@ -347,9 +334,10 @@ def test_texts_that_differ_only_in_what_the_metric_ignores_are_identical() -> No
     # The same score by chance: each line of the other is one of the first.
     turned = [lines[1], lines[0], *lines[2:]]
     references = [GERMAN[0], GERMAN[0], *GERMAN[2:]]
-    found = TextMetric([System("one", lines), System("two", turned)], [references]).compare()
-    assert found[0].value == found[1].value
-    assert found[1].identical is False
+    systems = [System("one", lines), System("two", turned)]
+    first, second = TextMetric(systems, [references]).compare()
+    assert first.value == second.value
+    assert second.identical is False
 
 
 @pytest.mark.parametrize(("place", "gap"), [(0, 1), (40, 1), (40, 7), (98, 1)])
@@ -373,9 +361,8 @@ def test_a_string_is_not_taken_for_the_lines_of_its_letters(texts: Any) -> None:
 
 def test_texts_of_different_length_are_refused_with_the_place() -> None:
     words = [f"{'word ' * (i * 7 % 11)}end" for i in range(40)]
-    with pytest.raises(
-        MtkitError, match=r"h has 39 lines and r has 40; h seems to lack a line at line 18"
-    ):
+    message = r"h has 39 lines and r has 40; h seems to lack a line at line 18"
+    with pytest.raises(MtkitError, match=message):
         refuse_unequal("h", words[:17] + words[18:], "r", words)
     with pytest.raises(MtkitError, match="r seems to lack 2 lines at its end"):
         refuse_unequal("h", words, "r", words[:-2])

@@ -65,37 +65,30 @@ def test_means_and_p_values_are_sacrebleus_for_a_mean_of_lines(lines, monkeypatc
     monkeypatch.delenv("SACREBLEU_SEED", raising=False)
     references, systems = texts(lines, 3)
     metric = RandomScores()
-    by_system = [[metric.of_line(line, []) for line in system] for system in systems]
     # As they come from a file.
     by_system = [
-        parse_scores(map(repr, scores), file="f", name="mine", text="t", count=lines)
-        for scores in by_system
+        parsed("".join(f"{metric.of_line(line, [])!r}\n" for line in system)) for system in systems
     ]
-    names = ["one", "two", "three"]
     ours = SegmentMetric("mine", by_system).compare()
-    named = list(zip(names, systems, strict=True))
+    named = list(zip(("one", "two", "three"), systems, strict=True))
     for test, attribute in (("bs", "p_bootstrap"), ("ar", "p_randomisation")):
-        _, found = PairedTest(named, {"mine": metric}, [references], test_type=test)()
-        assert [one.value for one in ours] == pytest.approx(
-            [one.score for one in found["mine"]], rel=1e-12
-        )
-        p_values = [one.p_value for one in found["mine"]]
-        assert [getattr(one, attribute) for one in ours] == p_values
-        assert p_values[0] is None
-        if test == "bs":
-            for one, theirs in zip(ours, found["mine"], strict=True):
-                assert (one.mean, one.interval) == pytest.approx(
-                    (float(theirs.mean), float(theirs.ci)), rel=1e-12
-                )
+        _, theirs = PairedTest(named, {"mine": metric}, [references], test_type=test)()
+        for mine, other in zip(ours, theirs["mine"], strict=True):
+            assert mine.value == pytest.approx(other.score, rel=1e-12)
+            assert getattr(mine, attribute) == other.p_value
+            if test == "bs":
+                expected = float(other.mean), float(other.ci)
+                assert (mine.mean, mine.interval) == pytest.approx(expected, rel=1e-12)
+        assert theirs["mine"][0].p_value is None
     means = SegmentMetric("mine", by_system).means()
-    assert [one.value for one in means] == [one.value for one in ours]
+    assert [mean.value for mean in means] == [mine.value for mine in ours]
 
 
 @given(st.lists(st.floats(-1e30, 1e30), min_size=1, max_size=20))
 def test_the_score_is_the_mean(scores: list[float]) -> None:
-    (found,) = SegmentMetric("mine", [scores]).means()
+    (mean,) = SegmentMetric("mine", [scores]).means()
     exact = sum(map(Fraction, scores)) / len(scores)
-    assert found.value == pytest.approx(float(exact), abs=1e-14 * max(map(abs, scores)), rel=0)
+    assert mean.value == pytest.approx(float(exact), abs=1e-14 * max(map(abs, scores)), rel=0)
 
 
 def test_the_signature_says_how_many_lines_and_which_way_is_better() -> None:
@@ -106,14 +99,13 @@ def test_the_signature_says_how_many_lines_and_which_way_is_better() -> None:
     (first, _) = errors.compare()
     assert first.signature == ("mean:lines|lines:2|better:lower|seed:12345|bs:1000|ar:10000")
     assert first.lower_is_better
-    assert [one.value for one in errors.of_lines()] == [1, 2]
+    assert [score.value for score in errors.of_lines()] == [1, 2]
 
 
-def parsed(text: str, *, name: str = "COMET", count: int | None = None) -> list[float]:
+def parsed(text: str, count: int | None = None) -> list[float]:
     lines = text.splitlines()
-    if count is None:
-        count = len(lines)
-    return parse_scores(lines, file="s.txt", name=name, text="hyp.txt", count=count)
+    count = len(lines) if count is None else count
+    return parse_scores(lines, file="s.txt", name="COMET", text="hyp.txt", count=count)
 
 
 @pytest.mark.parametrize(
@@ -200,6 +192,6 @@ CHARACTERS = string.digits + '.-+e_ \t"{}[]:,score'
 @given(st.lists(st.text(CHARACTERS, max_size=12), min_size=1, max_size=4))
 def test_any_file_gives_a_number_for_each_line_or_one_error(lines: list[str]) -> None:
     with contextlib.suppress(MtkitError):
-        found = parse_scores(lines, file="s.txt", name="COMET", text="hyp.txt", count=len(lines))
-        assert len(found) == len(lines)
-        assert all(abs(value) <= 1e30 for value in found)
+        scores = parse_scores(lines, file="s.txt", name="COMET", text="hyp.txt", count=len(lines))
+        assert len(scores) == len(lines)
+        assert all(abs(value) <= 1e30 for value in scores)

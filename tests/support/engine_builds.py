@@ -1,5 +1,6 @@
 """Builds of the native engine for tests: with sanitizers, and for another CPU."""
 
+import ctypes
 import os
 import shutil
 import subprocess
@@ -36,6 +37,17 @@ def compile_engine(output: Path, compiler: Sequence[str], *, main: Path | None =
         objects = list(threads.map(compile_one, sources))
     done(*command, *objects, "-static" if main else "-shared", "-o", str(output))
     return output
+
+
+def compiled(folder: Path, *sources: Path, options: Sequence[str] = ("-O2",)) -> ctypes.CDLL:
+    """A library of these sources, which see those of the engine; skips without a compiler."""
+    compiler = shutil.which(os.environ.get("CXX", "c++"))
+    if compiler is None:
+        pytest.skip("needs a C++ compiler")
+    path = folder / f"{sources[0].stem}.so"
+    how = ["-std=c++20", "-fPIC", "-shared", "-ffp-contract=off", "-I", str(ENGINE), *options]
+    subprocess.run([compiler, *how, *sources, "-o", path], check=True)
+    return ctypes.CDLL(str(path))
 
 
 def done(*command: str) -> str:

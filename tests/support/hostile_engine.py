@@ -120,7 +120,7 @@ def translate(model: NativeModel, rng: random.Random) -> None:
     steps = some(rng, max(limits, default=0))
     uniforms = np.random.default_rng(1).random((count, samples, max(0, min(steps, 3000))))
     n_best = max(1, min(some(rng, rng.randint(1, beam)), 100))
-    found = model.translate(
+    nbests = model.translate(
         ids,
         settings,
         beam_size=max(-5, min(some(rng, beam), 100)),
@@ -129,12 +129,12 @@ def translate(model: NativeModel, rng: random.Random) -> None:
         sampling=sampling if samples else None,
         uniforms=uniforms,
     )
-    assert len(found) == count
-    for hypotheses, limit in zip(found, limits, strict=True):
+    assert len(nbests) == count
+    for hypotheses, limit in zip(nbests, limits, strict=True):
         assert len(hypotheses) <= (samples or n_best)
-        for one in hypotheses:
-            assert all(0 <= token < V for token in one.tokens)
-            assert len(one.tokens) <= limit
+        for hypothesis in hypotheses:
+            assert all(0 <= token < V for token in hypothesis.tokens)
+            assert len(hypothesis.tokens) <= limit
 
 
 def step(model: NativeModel, rng: random.Random) -> None:
@@ -152,7 +152,7 @@ def step(model: NativeModel, rng: random.Random) -> None:
         decoding.reorder(int32s([some(rng, rng.randrange(slots)) for _ in range(size)]))
         if rng.random() < 0.2:
             kept = [rng.randrange(sentences) for _ in range(rng.randint(1, sentences))]
-            decoding.select([some(rng, one) for one in kept])
+            decoding.select([some(rng, sentence) for sentence in kept])
             sentences = len(kept)
 
 

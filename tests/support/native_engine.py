@@ -32,8 +32,8 @@ class Copier:
                 time.sleep(0.01)
             return []
         return [
-            [Hypothesis(tuple(one[:-1]), -1.0, -0.5, True, (-1.0 / len(one),) * len(one))] * n_best
-            for one in sources
+            [Hypothesis(tuple(ids[:-1]), -1.0, -0.5, True, (-1.0 / len(ids),) * len(ids))] * n_best
+            for ids in sources
         ]
 
 

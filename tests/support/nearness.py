@@ -23,23 +23,23 @@ def float64() -> Iterator[None]:
         torch.set_default_dtype(torch.float32)
 
 
-def error_of(found: Tensor, wanted: Tensor) -> float:
+def error_of(result: Tensor, wanted: Tensor) -> float:
     """The norm of the difference, relative to what is wanted."""
-    found, wanted = (x.detach().cpu().double() for x in (found, wanted))
-    return float((found - wanted).norm() / wanted.norm())
+    result, wanted = (x.detach().cpu().double() for x in (result, wanted))
+    return float((result - wanted).norm() / wanted.norm())
 
 
 def assert_near(
-    found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], within: float, *, whole: bool = False
+    given: Mapping[str, Tensor], wanted: Mapping[str, Tensor], within: float, *, whole: bool = False
 ) -> None:
     """Each tensor is near the one of its name, or with `whole` all of them as one vector are."""
-    assert found.keys() == wanted.keys()
+    assert given.keys() == wanted.keys()
     if whole:
-        found, wanted = (
+        given, wanted = (
             {"all": torch.cat([x.detach().cpu().double().flatten() for x in some.values()])}
-            for some in (found, wanted)
+            for some in (given, wanted)
         )
-    errors = {name: error_of(found[name], tensor) for name, tensor in wanted.items()}
+    errors = {name: error_of(given[name], tensor) for name, tensor in wanted.items()}
     # Not a number is not near.
     far = {name: error for name, error in errors.items() if not error <= within}
     assert not far, f"relative errors above {within:g}: {far}"

@@ -143,8 +143,8 @@ class Compiler:
 
         def take(graph: GraphLowering) -> Any:
             code = graph.codegen()[0].value
-            found = re.findall(r"triton\('(\w+)', '''(.*?)''', device_str='cuda'\)", code, re.S)
-            self.kernels |= {f"{self._part} {name}": source for name, source in found}
+            kernels = re.findall(r"triton\('(\w+)', '''(.*?)''', device_str='cuda'\)", code, re.S)
+            self.kernels |= {f"{self._part} {name}": source for name, source in kernels}
             launches = len(re.findall(r"^\s+triton_\w+\.run\(", code, re.M))
             size = int(graph.count_bytes()[0])
             self.graphs.append({"of": self._part, "launches": launches, "bytes": size})
