@@ -89,33 +89,27 @@ class Attending:
         return AttentionWeights(cross=dict.fromkeys(cross, LayerWeights(weights, None)))
 
 
-def aligner_of(translator: Translator, *heads: AlignmentHead) -> Aligner:
-    return translator.aligner(heads)
-
-
 def words_of_subwords(translator: Translator, count: int) -> list[str]:
     """Words that have so many subwords, all of them different."""
     tokenizer = translator.tokenizer
     letters = [tokenizer.piece(i).strip("▁") for i in range(260, len(tokenizer))]
-    words = dict.fromkeys(one + two for one in letters for two in ("", *letters))
+    words = dict.fromkeys(first + last for first in letters for last in ("", *letters))
     return [word for word in words if word.isalpha() and len(tokenizer.encode(word)) == count]
 
 
 def test_each_step_reads_its_row_of_the_decoder(translator, monkeypatch):
-    one, two, three, *_ = words_of_subwords(translator, 1)
+    a, b, c, *_ = words_of_subwords(translator, 1)
     # Rows: inputs BOS, first and second target word. Columns: three source words and EOS.
     rows = [[0.1, 0.7, 0.1, 0.1], [0.1, 0.1, 0.7, 0.1], [0.7, 0.1, 0.1, 0.1]]
     monkeypatch.setattr("mtkit.align.attention_weights.weights_of_pairs", Attending(rows))
-    source, target = f"{one} {two} {three}", f"{two} {one}"
+    source, target = f"{a} {b} {c}", f"{b} {a}"
     for step, links in (("prediction", {(1, 0), (2, 1)}), ("input", {(2, 0), (0, 1)})):
         head = AlignmentHead(layer=1, head=1, step=step)
-        (found,) = aligner_of(translator, head).align([source], [target], method="intersection")
-        assert found.links == links
+        (alignment,) = translator.aligner([head]).align([source], [target], method="intersection")
+        assert alignment.links == links
 
 
-def test_subwords_of_a_source_word_are_added_and_those_of_a_target_word_averaged(
-    translator, monkeypatch
-):
+def test_subwords_of_a_source_word_are_added_and_of_a_target_word_averaged(translator, monkeypatch):
     short, long = words_of_subwords(translator, 1)[0], words_of_subwords(translator, 2)[0]
     # Columns: a source word of one subword, one of two, EOS. Rows: inputs BOS, the two subwords of
     # one target word.
@@ -123,9 +117,9 @@ def test_subwords_of_a_source_word_are_added_and_those_of_a_target_word_averaged
     second = [[0.1, 0.6, 0.2, 0.1], [0.1, 0.1, 0.2, 0.6], [0, 0, 0, 1.0]]
     monkeypatch.setattr("mtkit.align.attention_weights.weights_of_pairs", Attending(first, second))
     heads = [AlignmentHead(layer=1, head=head, step="prediction") for head in (1, 2)]
-    (found,) = aligner_of(translator, *heads).align([f"{short} {long}"], [long], method="union")
+    (alignment,) = translator.aligner(heads).align([f"{short} {long}"], [long], method="union")
     # Source word 1: (0.6 + 0.4 + 0.8 + 0.3) / 4; source word 0: (0.3 + 0.5 + 0.1 + 0.1) / 4.
-    assert found.weights == pytest.approx({(0, 0): 0.25, (1, 0): 0.525})
+    assert alignment.weights == pytest.approx({(0, 0): 0.25, (1, 0): 0.525})
 
 
 def test_all_characters_of_a_subword_have_its_links():
@@ -148,27 +142,24 @@ def test_all_characters_of_a_subword_have_its_links():
 
 
 def test_the_heads_that_agree_with_the_gold_alignment_are_chosen(translator, monkeypatch):
-    one, two, *_ = words_of_subwords(translator, 1)
+    a, b, *_ = words_of_subwords(translator, 1)
     good = [[0.9, 0.1, 0.0], [0.1, 0.9, 0.0], [0.0, 0.0, 1.0]]
     bad = [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
     monkeypatch.setattr("mtkit.align.attention_weights.weights_of_pairs", Attending(bad, good))
     heads = [AlignmentHead(layer=1, head=head, step="prediction") for head in (1, 2)]
     gold = Gold(frozenset({(0, 0), (1, 1)}), frozenset({(0, 0), (1, 1)}))
-    pairs = [f"{one} {two}"] * 3, [f"{two} {one}"] * 3
+    pairs = [f"{a} {b}"] * 3, [f"{b} {a}"] * 3
     for default, rate in ((heads[:1], 1.0), (heads[1:], 0.0)):
-        chosen = choose_heads(aligner_of(translator, *heads), *pairs, [gold] * 3, default=default)
+        chosen = choose_heads(translator.aligner(heads), *pairs, [gold] * 3, default=default)
         assert chosen == ([heads[1]], 0.0, rate)
 
 
 def test_the_default_is_kept_where_adding_heads_one_by_one_is_worse(translator, monkeypatch):
     rates = {(0,): 0.5, (1,): 0.6, (2,): 0.7, (0, 1): 0.5, (0, 2): 0.8, (1, 2): 0.1}
-    monkeypatch.setattr(
-        "mtkit.align.aligner._error_rate", lambda found, golds, chosen: rates[tuple(chosen)]
-    )
+    monkeypatch.setattr("mtkit.align.aligner._error_rate", lambda *given: rates[tuple(given[2])])
     aligner = translator.aligner(all_heads(translator.model.config)[:3])
-    one, two, three = aligner.heads
-    assert choose_heads(aligner, [], [], [], default=[one]) == ([one], 0.5, 0.5)
-    assert choose_heads(aligner, [], [], [], default=[two, three]) == ([two, three], 0.1, 0.1)
+    for default, rate in ((aligner.heads[:1], 0.5), (aligner.heads[1:], 0.1)):
+        assert choose_heads(aligner, [], [], [], default=default) == (default, rate, rate)
 
 
 def test_heads_and_methods_that_do_not_exist_are_errors(translator):
@@ -182,8 +173,7 @@ def test_heads_and_methods_that_do_not_exist_are_errors(translator):
 
 def test_without_tuning_the_upper_half_of_the_layers_aligns():
     config = ModelConfig(d_model=8, n_heads=2, encoder_layers=1, decoder_layers=3, d_ff=8)
-    found = default_heads(config)
-    assert [(head.layer, head.head, head.step) for head in found] == [
+    assert [(head.layer, head.head, head.step) for head in default_heads(config)] == [
         *((layer, head, "prediction") for layer in (2, 3) for head in (1, 2))
     ]
 
@@ -203,9 +193,8 @@ lines = st.text(max_size=40) | st.sampled_from(TEXTS) | st.just("word " * 300)
 @given(st.lists(st.tuples(lines, lines), min_size=1, max_size=6))
 def test_every_pair_has_links_within_its_lines_whatever_is_beside_it(translator, pairs):
     sources, targets = map(list, zip(*pairs, strict=True))
-    found = list(translator.align(sources, targets))
-    assert len(found) == len(pairs)
-    for alignment, (source, target) in zip(found, pairs, strict=True):
+    alignments = translator.align(sources, targets)
+    for alignment, (source, target) in zip(alignments, pairs, strict=True):
         sizes = len(source.split()), len(target.split())
         assert all(0 <= i < sizes[0] and 0 <= j < sizes[1] for i, j in alignment.links)
         assert all(0 <= weight <= 1.0001 for weight in alignment.weights.values())
@@ -230,11 +219,10 @@ def test_an_ensemble_has_the_attention_of_each_of_its_models(untrained, also_unt
     for runs in ([untrained], [also_untrained], [untrained, also_untrained]):
         with Translator.load(runs, prepared=False, device="cpu") as loaded:
             by_pair = loaded.aligner().by_head(src, tgt)
-        matrices.append([[one.matrix for one in by_head] for by_head in by_pair])
+        matrices.append([[attention.matrix for attention in by_head] for by_head in by_pair])
     for first, second, both in zip(*matrices, strict=True):
-        assert len(first) + len(second) == len(both)
-        for expected, found in zip([*first, *second], both, strict=True):
-            assert np.allclose(expected, found, rtol=0, atol=1e-6)
+        for expected, matrix in zip([*first, *second], both, strict=True):
+            assert np.allclose(expected, matrix, rtol=0, atol=1e-6)
     assert not np.allclose(matrices[0][0][0], matrices[1][0][0], rtol=0, atol=1e-3)
 
 

@@ -27,6 +27,13 @@ SHAPES: list[dict[str, Any]] = [
 ]
 
 
+def random_model(**shape: Any) -> Transformer:
+    """A model of one layer in each stack, with weights of a seed."""
+    torch.manual_seed(1)
+    small = {"d_model": 12, "n_heads": 2, "encoder_layers": 1, "decoder_layers": 1, "d_ff": 8}
+    return Transformer(ModelConfig(**(small | shape)), 30, PAD).eval()
+
+
 def plain_weights(q: Tensor, k: Tensor, sees: Any) -> Tensor:
     """Softmax of q·k/√d_k over the keys that a query sees, a number at a time."""
     heads, queries, width = q.shape
@@ -46,10 +53,7 @@ def plain_weights(q: Tensor, k: Tensor, sees: Any) -> Tensor:
 @pytest.mark.usefixtures("in_float64")
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_attention_weights_are_those_of_the_formula(shape: dict[str, Any]):
-    torch.manual_seed(1)
-    given_ = {"d_model": 12, "n_heads": 2, "encoder_layers": 2, "decoder_layers": 2, "d_ff": 8}
-    config = ModelConfig(**(given_ | shape))
-    model = Transformer(config, 30, PAD).eval()
+    model = random_model(**{"encoder_layers": 2, "decoder_layers": 2, **shape})
     lengths, target_lengths = (7, 4), (5, 6)
     src, tgt_in = torch.zeros(2, 7, dtype=torch.int64), torch.zeros(2, 6, dtype=torch.int64)
     for row in range(2):
@@ -73,53 +77,44 @@ def test_attention_weights_are_those_of_the_formula(shape: dict[str, Any]):
             with_kwargs=True,
         )
     layers = range(2)
-    found = weights_of_pairs(model, src, tgt_in, encoder=layers, decoder=layers, cross=layers)
-    window = config.attention_window or 100
+    weights = weights_of_pairs(model, src, tgt_in, encoder=layers, decoder=layers, cross=layers)
+    window = model.config.attention_window or 100
     rules = {
         "encoder": (lengths, lengths, lambda t, s: abs(t - s) <= window),
         "decoder": (target_lengths, target_lengths, lambda t, s: 0 <= t - s <= window),
         "cross": (target_lengths, lengths, lambda t, s: True),
     }
     for name, (queries, keys, sees) in rules.items():
-        of_stack = getattr(found, name)
+        of_stack = getattr(weights, name)
         assert sorted(of_stack) == [0, 1]
         for layer in layers:
             q, k = projected[name][layer]
             for row in range(2):
                 T, S = queries[row], keys[row]
-                weights = of_stack[layer].weights[row, :, :T]
+                of_row = of_stack[layer].weights[row, :, :T]
                 expected = plain_weights(q[row, :, :T], k[row, :, :S], sees)
-                assert torch.allclose(weights[..., :S], expected, rtol=0, atol=1e-10)
-                assert (weights[..., S:] == 0).all()
-                assert torch.allclose(weights.sum(-1), torch.ones(()), rtol=0, atol=1e-12)
-
-
-def random_model(shape: dict[str, Any]) -> Transformer:
-    """A model of one layer in each stack, with weights of a seed."""
-    torch.manual_seed(1)
-    small = {"d_model": 12, "n_heads": 2, "encoder_layers": 1, "decoder_layers": 1, "d_ff": 8}
-    return Transformer(ModelConfig(**(small | shape)), 30, PAD).eval()
+                assert torch.allclose(of_row[..., :S], expected, rtol=0, atol=1e-10)
+                assert (of_row[..., S:] == 0).all()
+                assert torch.allclose(of_row.sum(-1), torch.ones(()), rtol=0, atol=1e-12)
 
 
 def test_only_the_wanted_layers_are_returned_and_the_model_is_left_as_it_was():
-    config = ModelConfig(d_model=8, n_heads=2, encoder_layers=3, decoder_layers=3, d_ff=8)
-    model = Transformer(config, 30, PAD).eval()
+    model = random_model(encoder_layers=3, decoder_layers=3)
     src, tgt_in = torch.randint(4, 30, (2, 5)), torch.randint(4, 30, (2, 4))
     before = model(src, tgt_in)
-    found = weights_of_pairs(model, src, tgt_in, encoder=[2], cross=[0, 1])
-    assert (set(found.encoder), set(found.decoder), set(found.cross)) == ({2}, set(), {0, 1})
-    assert found.encoder[2].weights.shape == (2, 2, 5, 5)
-    assert found.cross[0].weights.shape == (2, 2, 4, 5)
+    weights = weights_of_pairs(model, src, tgt_in, encoder=[2], cross=[0, 1])
+    assert (set(weights.encoder), set(weights.decoder), set(weights.cross)) == ({2}, set(), {0, 1})
+    assert weights.encoder[2].weights.shape == (2, 2, 5, 5)
+    assert weights.cross[0].weights.shape == (2, 2, 4, 5)
     assert torch.equal(model(src, tgt_in), before)
 
 
 @pytest.mark.usefixtures("in_float64")
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_the_size_of_a_head_is_the_norm_of_what_it_adds(shape: dict[str, Any]):
-    model = random_model(shape)
+    model = random_model(**shape)
     src, tgt_in = torch.randint(4, 30, (1, 5)), torch.randint(4, 30, (1, 4))
-    layers = {"encoder": [0], "decoder": [0], "cross": [0]}
-    found = weights_of_pairs(model, src, tgt_in, **layers, sizes=True)
+    sizes = weights_of_pairs(model, src, tgt_in, cross=[0], sizes=True).cross[0].sizes
     attention = model.decoder_layers()[0].cross_attention
     added: list[Tensor] = []
     attention.register_forward_hook(lambda module, args, out: added.append(out[0]))
@@ -134,5 +129,4 @@ def test_the_size_of_a_head_is_the_norm_of_what_it_adds(shape: dict[str, Any]):
             model(src, tgt_in)
             attention.out_proj.weight.copy_(kept)
         whole, rest = added[-2:]
-        sizes = found.cross[0].sizes
         assert torch.allclose((whole - rest).norm(dim=-1), sizes[0, head], rtol=0, atol=1e-10)

@@ -70,9 +70,9 @@ def test_the_error_rate_is_that_of_the_formula():
         Gold(frozenset({(0, 0), (1, 1)}), frozenset({(0, 0), (1, 1), (1, 2)})),
         Gold(frozenset({(0, 0)}), frozenset({(0, 0)})),
     ]
-    found = [frozenset({(0, 0), (1, 2), (2, 2)}), frozenset({(0, 1)})]
+    links = [frozenset({(0, 0), (1, 2), (2, 2)}), frozenset({(0, 1)})]
     # |A| = 4, |S| = 3; in S: (0, 0); in P: (0, 0) and (1, 2).
-    score = alignment_score(found, gold)
+    score = alignment_score(links, gold)
     assert score.error_rate == pytest.approx(1 - (1 + 2) / (4 + 3))
     assert score.precision == pytest.approx(2 / 4)
     assert score.recall == pytest.approx(1 / 3)
@@ -89,32 +89,33 @@ def test_the_gold_alignment_itself_has_no_errors_and_nothing_has_all():
 
 def repeated_scans(forward: Links, backward: Links) -> Links:
     """grow-diag-final-and as Moses writes it: all of it again until nothing changes."""
-    union, found = forward | backward, set(forward & backward)
+    union, grown = forward | backward, set(forward & backward)
     beside = [(-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1)]
 
     def is_linked(link: Link) -> list[bool]:
-        return [any(one[side] == link[side] for one in found) for side in (0, 1)]
+        return [any(other[side] == link[side] for other in grown) for side in (0, 1)]
 
     before: set[Link] = set()
-    while before != found:
-        before = set(found)
+    while before != grown:
+        before = set(grown)
         for link in sorted(union):
-            if link not in found:
+            if link not in grown:
                 continue
             for step in beside:
                 new = link[0] + step[0], link[1] + step[1]
                 if new in union and not all(is_linked(new)):
-                    found.add(new)
+                    grown.add(new)
     for links in (forward, backward):
         for link in sorted(links):
             if not any(is_linked(link)):
-                found.add(link)
-    return frozenset(found)
+                grown.add(link)
+    return frozenset(grown)
 
 
 @given(links_of_a_pair, links_of_a_pair)
-def test_grow_diag_final_and_is_the_method_with_repeated_scans(one, other):
-    assert symmetrize(one, other, "grow-diag-final-and") == repeated_scans(one, other)
+def test_grow_diag_final_and_is_the_method_with_repeated_scans(forward, backward):
+    grown = symmetrize(forward, backward, "grow-diag-final-and")
+    assert grown == repeated_scans(forward, backward)
 
 
 def test_grow_diag_final_and_adds_links_beside_others_and_then_links_of_words_without_one():
@@ -129,7 +130,6 @@ def test_grow_diag_final_and_adds_links_beside_others_and_then_links_of_words_wi
     # In the first scan 1-2 adds 1-1 and 2-1, and 2-1 adds 2-0; in the second 1-1 adds 0-0. If 1-1
     # had been scanned before 2-1, target word 0 would have had a link, and 2-0 would be missing.
     forward, backward = frozenset({(1, 1), (1, 2), (2, 0)}), frozenset({(0, 0), (1, 2), (2, 1)})
-    assert symmetrize(forward, backward, "grow-diag-final-and") == {
-        *((0, 0), (1, 1), (1, 2), (2, 0), (2, 1))
-    }
+    expected = {(0, 0), (1, 1), (1, 2), (2, 0), (2, 1)}
+    assert symmetrize(forward, backward, "grow-diag-final-and") == expected
     assert symmetrize(forward, backward, "union") == forward | backward

@@ -15,28 +15,28 @@ import pytest
 from conftest import UNTRAINED, changed, random_run
 from support.browsed import HOSTILE, Page, assert_runs_its_own_script_alone, well_formed
 from support.browser import Browser
+from support.treebank import tree
 
 from mtkit.align.links import Alignment
 from mtkit.base.errors import MtkitError
 from mtkit.inspect import Inspection, PageEntry, index_page, inspect_pair, inspection_page
 from mtkit.inspect.inspection import Prediction, Stack, StackName
 from mtkit.inspect.page import COLORS, MAX_SUBWORDS
-from mtkit.parsing.trees import Tree, parse_trees
 from mtkit.translate import Translator
 
 SVG = "{http://www.w3.org/2000/svg}"
+SOURCE, TARGET = "one two three nine", "eins zwei drei"
 
 
 def test_an_inspection_has_every_layer_and_head(translator):
-    source, target = "one two three nine", "eins zwei drei"
-    found = inspect_pair(translator, source, target)
+    inspection = inspect_pair(translator, SOURCE, TARGET)
     config = translator.model.config
-    S = len(translator.vocabularies.src.encode(source)) + 1
-    T = len(translator.vocabularies.tgt.encode(target)) + 1
+    S = len(translator.vocabularies.src.encode(SOURCE)) + 1
+    T = len(translator.vocabularies.tgt.encode(TARGET)) + 1
     layers = {"encoder": config.encoder_layers, "decoder": config.decoder_layers}
     shapes = {"encoder": (S, S), "decoder": (T, T), "cross": (T, S)}
     for name in get_args(StackName):
-        stack = found.stacks[name]
+        stack = inspection.stacks[name]
         count = layers.get(name, config.decoder_layers)
         assert stack.weights.shape == (count, config.n_heads, *shapes[name])
         assert (len(stack.queries), len(stack.keys)) == shapes[name]
@@ -44,46 +44,38 @@ def test_an_inspection_has_every_layer_and_head(translator):
         assert stack.sizes.shape == (count, config.n_heads)
         assert (stack.sizes > 0).all()
     # A position of the decoder does not see those behind it.
-    assert not np.triu(found.stacks["decoder"].weights, 1).any()
-    assert found.stacks["encoder"].queries[-1] == "</s>"
-    assert found.stacks["cross"].queries[0] == "<s>"
+    assert not np.triu(inspection.stacks["decoder"].weights, 1).any()
+    assert inspection.stacks["encoder"].queries[-1] == "</s>"
+    assert inspection.stacks["cross"].queries[0] == "<s>"
 
 
 def test_probabilities_are_those_of_the_score_of_given_translations(translator):
-    source, target = "one two three nine", "eins zwei drei"
-    found = inspect_pair(translator, source, target)
-    (scored,) = translator.score_given([source], [target])
-    assert [one.subword for one in found.predictions] == list(scored.pieces)
-    for one, log_prob in zip(found.predictions, scored.log_probs, strict=True):
-        assert math.log(one.probability) == pytest.approx(log_prob, abs=1e-4)
-        values = [value for _, value in one.alternatives]
+    predictions = inspect_pair(translator, SOURCE, TARGET).predictions
+    (scored,) = translator.score_given([SOURCE], [TARGET])
+    assert [prediction.subword for prediction in predictions] == list(scored.pieces)
+    for prediction, log_prob in zip(predictions, scored.log_probs, strict=True):
+        assert math.log(prediction.probability) == pytest.approx(log_prob, abs=1e-4)
+        values = [value for _, value in prediction.alternatives]
         assert values == sorted(values, reverse=True)
-        assert one.probability <= values[0]
-        if one.probability == values[0]:
-            assert one.alternatives[0][0] == one.subword
+        assert prediction.probability <= values[0]
+        if prediction.probability == values[0]:
+            assert prediction.alternatives[0][0] == prediction.subword
 
 
 def test_without_a_translation_the_model_translates(translator):
-    found = inspect_pair(translator, "one two")
+    inspection = inspect_pair(translator, "one two")
     (text,) = translator.translate(["one two"])
-    assert found.translation == text
-    (alignment,) = translator.align(["one two"], [text])
-    assert found.alignment == alignment
+    assert inspection.translation == text
+    assert [inspection.alignment] == list(translator.align(["one two"], [text]))
 
 
 def test_the_aligned_head_agrees_most_with_those_that_align(translator):
-    found = inspect_pair(translator, "one two three nine", "eins zwei drei")
-    layers = {head.layer for head in translator.aligner().heads}
-    layer, head = found.aligned
-    assert layer in layers
-    weights = found.stacks["cross"].weights[:, :, :, :-1]
-    mean = weights[[number - 1 for number in sorted(layers)]].mean((0, 1))
-    products = {
-        (number, one + 1): float((weights[number - 1, one] * mean).sum())
-        for number in layers
-        for one in range(weights.shape[1])
-    }
-    assert products[layer, head] == max(products.values())
+    inspection = inspect_pair(translator, SOURCE, TARGET)
+    layers = sorted({head.layer for head in translator.aligner().heads})
+    weights = inspection.stacks["cross"].weights[[layer - 1 for layer in layers], :, :, :-1]
+    products = (weights * weights.mean((0, 1))).sum((2, 3))
+    layer, head = inspection.aligned
+    assert products[layers.index(layer), head - 1] == pytest.approx(products.max())
 
 
 def test_entropy_is_in_bits():
@@ -109,9 +101,9 @@ def test_a_long_line_is_cut_and_the_rest_counted(translator):
     limit = translator.config.max_source_tokens - 1
     source = "nine " * limit
     count = len(translator.vocabularies.src.encode(source))
-    found = inspect_pair(translator, source, "eins")
-    assert len(found.stacks["encoder"].keys) == limit + 1
-    assert found.cut == (count - limit, 0)
+    inspection = inspect_pair(translator, source, "eins")
+    assert len(inspection.stacks["encoder"].keys) == limit + 1
+    assert inspection.cut == (count - limit, 0)
 
 
 def test_a_warning_names_the_number_of_the_line_and_its_limit(tiny_data, tmp_path, caplog):
@@ -119,24 +111,22 @@ def test_a_warning_names_the_number_of_the_line_and_its_limit(tiny_data, tmp_pat
     run = random_run(tmp_path / "run", tiny_data, 1, config=config)
     source = "nine " * 40
     with Translator.load(run, device="cpu") as learned:
-        found = inspect_pair(learned, source, number=7)
+        assert len(inspect_pair(learned, source, number=7).stacks["encoder"].keys) == 16
         assert inspect_pair(learned, source, source, number=8).cut > (0, 0)
-    assert len(found.stacks["encoder"].keys) == 16
     warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
     places = [(text.split(":")[0], text.split()[-1]) for text in warnings]
     assert places == [(f"line {n}", "(model.max_positions)") for n in (7, 7, 8, 8)]
 
 
 def test_all_numbers_are_json(translator):
-    found = inspect_pair(translator, "one two", "eins")
-    read = json.loads(json.dumps(found.as_dict()))
+    inspection = inspect_pair(translator, "one two", "eins")
+    stacks, read = inspection.stacks, json.loads(json.dumps(inspection.as_dict()))
     for name in get_args(StackName):
-        stack, numbers = found.stacks[name], read["attention"][name]
-        assert np.allclose(numbers["weights"], stack.weights, rtol=0, atol=1e-6)
-        assert numbers["queries"] == stack.queries
-    assert len(read["positions"]["encoding"]) == max(
-        len(found.stacks["encoder"].keys), len(found.stacks["decoder"].keys)
-    )
+        numbers = read["attention"][name]
+        assert np.allclose(numbers["weights"], stacks[name].weights, rtol=0, atol=1e-6)
+        assert numbers["queries"] == stacks[name].queries
+    longest = max(len(stacks[name].keys) for name in ("encoder", "decoder"))
+    assert len(read["positions"]["encoding"]) == longest
 
 
 def made_up(tokens: int, *, layers: int = 2, heads: int = 2, text: str = "w") -> Inspection:
@@ -173,13 +163,18 @@ def data_of(page: Page) -> dict[str, dict[str, dict[str, str]]]:
     return json.loads(element["text"])
 
 
+def assert_has_weights(page: Page, inspection: Inspection, most: int = 10**9) -> None:
+    """Those of all heads to a page's accuracy, and of the first `most` subwords."""
+    for name in get_args(StackName):
+        encoded = data_of(page)["stacks"][name]["weights"]
+        levels = np.frombuffer(base64.b64decode(encoded), np.uint8)
+        weights = inspection.stacks[name].weights[:, :, :most, :most]
+        assert np.allclose(levels.reshape(weights.shape) / 255, weights, rtol=0, atol=0.5 / 255)
+
+
 def test_a_page_has_the_weights_of_all_heads():
     inspection = made_up(9)
-    data = data_of(well_formed(page_of(inspection)))
-    for name in get_args(StackName):
-        levels = np.frombuffer(base64.b64decode(data["stacks"][name]["weights"]), np.uint8)
-        weights = inspection.stacks[name].weights
-        assert np.allclose(levels.reshape(weights.shape) / 255, weights, rtol=0, atol=0.5 / 255)
+    assert_has_weights(well_formed(page_of(inspection)), inspection)
 
 
 def test_a_page_may_run_its_own_script_alone_and_load_nothing():
@@ -213,12 +208,9 @@ def test_a_page_of_sixty_subwords_is_under_two_megabytes():
 def test_a_long_sentence_is_cut_with_a_note():
     inspection = made_up(MAX_SUBWORDS + 30)
     page = well_formed(page_of(inspection))
-    data = data_of(page)
-    assert len(data["stacks"]["cross"]["keys"]) == MAX_SUBWORDS
+    assert len(data_of(page)["stacks"]["cross"]["keys"]) == MAX_SUBWORDS
     assert any(f"its first {MAX_SUBWORDS} subwords" in text for text in page.texts("p"))
-    levels = np.frombuffer(base64.b64decode(data["stacks"]["cross"]["weights"]), np.uint8)
-    shown = inspection.stacks["cross"].weights[:, :, :MAX_SUBWORDS, :MAX_SUBWORDS]
-    assert np.allclose(levels.reshape(shown.shape) / 255, shown, rtol=0, atol=0.5 / 255)
+    assert_has_weights(page, inspection, MAX_SUBWORDS)
 
 
 def test_the_same_inspection_gives_the_same_page():
@@ -226,11 +218,6 @@ def test_the_same_inspection_gives_the_same_page():
 
 
 GIVEN = "(S (NP (DT the) (NN dog)) (VP (VBZ sleeps)) (. .))"
-
-
-def tree(text: str) -> Tree:
-    (one,) = parse_trees([text], name="some")
-    return one
 
 
 @pytest.fixture(scope="module")
@@ -242,16 +229,15 @@ def parsing(parser) -> Iterator[Translator]:
 def drawn(page: str) -> dict[str, tuple[int, ...]]:
     """The texts of the tree on a page: row, first column, and the column behind the last."""
     boxes = [box for box in well_formed(page).all("bdi") if "style" in box["attrs"]]
-    return {
-        box["text"]: tuple(map(int, re.findall(r"\d+", box["attrs"]["style"]))) for box in boxes
-    }
+    places = [re.findall(r"\d+", box["attrs"]["style"]) for box in boxes]
+    return {box["text"]: tuple(map(int, place)) for box, place in zip(boxes, places, strict=True)}
 
 
 def test_a_tree_has_its_words_in_a_row_and_each_phrase_above_its_parts(parsing):
-    found = inspect_pair(parsing, "the dog sleeps.", GIVEN)
     phrases = {"S": (1, 1, 5), "NP": (2, 1, 3), "VP": (2, 3, 4)}
     words = {"the": (3, 1, 2), "dog": (3, 2, 3), "sleeps": (3, 3, 4), ".": (3, 4, 5)}
-    assert drawn(page_of(found)) == phrases | words
+    inspection = inspect_pair(parsing, "the dog sleeps.", GIVEN)
+    assert drawn(page_of(inspection)) == phrases | words
 
 
 @pytest.mark.parametrize(
@@ -259,16 +245,17 @@ def test_a_tree_has_its_words_in_a_row_and_each_phrase_above_its_parts(parsing):
     [("(S (X <b>) (X &))", ["S", "<b>", "&"]), (f"(X {'w' * 25})", [f"{'w' * 23}…"])],
 )
 def test_words_are_escaped_and_cut_and_a_single_word_is_a_tree(parsing, text, shown):
-    found = dataclasses.replace(inspect_pair(parsing, "the dog"), tree=tree(text))
-    assert list(drawn(page_of(found))) == shown
+    inspection = dataclasses.replace(inspect_pair(parsing, "the dog"), tree=tree(text))
+    assert list(drawn(page_of(inspection))) == shown
 
 
 def test_the_page_of_a_parser_shows_the_tree_above_the_attention(parsing):
-    found = inspect_pair(parsing, "the dog sleeps.", GIVEN)
-    assert found.source == "the dog sleeps ."
-    assert found.translation == "S NP xDT xNN zNP VP xVBZ zVP xucov zS"
-    assert [one.subword for one in found.predictions][:3] == ["▁S", "▁NP", "▁xDT"]
-    page = page_of(found)
+    inspection = inspect_pair(parsing, "the dog sleeps.", GIVEN)
+    assert inspection.source == "the dog sleeps ."
+    assert inspection.translation == "S NP xDT xNN zNP VP xVBZ zVP xucov zS"
+    subwords = [prediction.subword for prediction in inspection.predictions]
+    assert subwords[:3] == ["▁S", "▁NP", "▁xDT"]
+    page = page_of(inspection)
     well_formed(page)
     assert page.index(">Tree<") < page.index(">Attention</h2>")
     assert inspect_pair(parsing, "the dog sleeps.").tree.words == ("the", "dog", "sleeps", ".")
@@ -287,9 +274,8 @@ def test_a_given_tree_of_other_words_is_refused(parsing):
 
 
 def test_the_command_prints_the_tree_with_all_numbers(place, parser):
-    outcome = place.mtkit(
-        "inspect", "the dog sleeps.", "--target", GIVEN, "--json", "--run", parser.path
-    )
+    options = ("--target", GIVEN, "--json", "--run", parser.path)
+    outcome = place.mtkit("inspect", "the dog sleeps.", *options)
     assert json.loads(outcome.out)["tree"] == GIVEN
 
 
@@ -305,9 +291,7 @@ def test_the_command_prints_the_tree_with_all_numbers(place, parser):
         ("#stack=decoder&layer=1&heads=1,2&word=3", "decoder", 0, (0, 1), 2),
     ],
 )
-def test_a_browser_draws_the_lines_of_the_view(
-    address, stack, layer, heads, word, browser, tmp_path
-):
+def test_a_browser_draws_the_lines_of_a_view(address, stack, layer, heads, word, browser, tmp_path):
     inspection = made_up(12, layers=3 if address == "#stack=encoder" else 2)
     attention, _ = browsed(browser, inspection, tmp_path, address=address)
     # The weights as the page has them: in steps of 1/255.
@@ -360,17 +344,9 @@ def browsed(
 
 def joined(drawing: ElementTree.Element) -> list[tuple[int, int, str]]:
     """The numbers of the words that each line joins, and its colour."""
-    places = [
-        sorted({float(line.get(x, "")) for line in drawing.iter(f"{SVG}line")})
-        for x in ("x1", "x2")
-    ]
-    return sorted(
-        (
-            *(
-                row.index(float(line.get(x, "")))
-                for row, x in zip(places, ("x1", "x2"), strict=True)
-            ),
-            line.get("stroke", ""),
-        )
+    lines = [
+        (float(line.get("x1", "")), float(line.get("x2", "")), line.get("stroke", ""))
         for line in drawing.iter(f"{SVG}line")
-    )
+    ]
+    above, below = (sorted({line[side] for line in lines}) for side in (0, 1))
+    return sorted((above.index(x1), below.index(x2), color) for x1, x2, color in lines)

@@ -7,20 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
-from support.treebank import TREEBANK, needs_treebank, read_trees, small_trees
+from support.treebank import TREEBANK, needs_treebank, read_trees, small_trees, tree
 
 from mtkit.parsing.bracketing import count_brackets, score_trees
-from mtkit.parsing.trees import Tree, linearise, parse_trees, restore
+from mtkit.parsing.trees import Tree, linearise, restore
 
 GOLD = (
     "(S (NP (DT the) (NN dog)) (, ,) (VP (VBD saw) (NP (DT a) (NN cat)) (PP (IN with) (NP (NNS "
     "eyes)))) (. .))"
 )
-
-
-def tree(text: str) -> Tree:
-    (one,) = parse_trees([text], name="some")
-    return one
 
 
 # By hand
@@ -30,7 +25,7 @@ PARTS = "(NP (NN a)) (VP (VB b))"
 
 
 @pytest.mark.parametrize(
-    ("found", "expected", "gold"),
+    ("tried", "expected", "gold"),
     [
         # S, NP, VP, NP, PP and NP.
         (GOLD, (6, 6, 6), GOLD),
@@ -67,20 +62,20 @@ PARTS = "(NP (NN a)) (VP (VB b))"
         ),
     ],
 )
-def test_brackets_are_counted_by_the_rules_of_evalb(found, expected, gold):
-    assert count_brackets(tree(gold), tree(found)) == expected
+def test_brackets_are_counted_by_the_rules_of_evalb(tried, expected, gold):
+    assert count_brackets(tree(gold), tree(tried)) == expected
 
 
 def test_the_gold_tags_say_what_is_punctuation_because_a_parser_has_no_tags():
-    found = restore(linearise(tree(GOLD), tags=False), tree(GOLD).words).tree
-    assert set(found.tags) == {"XX"}
-    assert count_brackets(tree(GOLD), found) == (6, 6, 6)
+    untagged = restore(linearise(tree(GOLD), tags=False), tree(GOLD).words).tree
+    assert set(untagged.tags) == {"XX"}
+    assert count_brackets(tree(GOLD), untagged) == (6, 6, 6)
 
 
 def test_scores_are_those_of_the_brackets_of_all_sentences_together():
     golds = [tree(GOLD), tree("(S (NP (NN a)) (VP (VB b)))"), tree("(NP (NN a))")]
-    found = [tree(GOLD.replace("(PP", "(ADVP")), tree("(S (NN a) (VP (VB b)))"), golds[2]]
-    scores = score_trees(found, golds)
+    tried = [tree(GOLD.replace("(PP", "(ADVP")), tree("(S (NN a) (VP (VB b)))"), golds[2]]
+    scores = score_trees(tried, golds)
     # Matched 5 + 2 + 1; gold 6 + 3 + 1; found 6 + 2 + 1.
     assert (scores.all.matched, scores.all.gold, scores.all.found) == (8, 10, 9)
     assert scores.all.precision == pytest.approx(100 * 8 / 9)
@@ -99,11 +94,11 @@ def test_short_sentences_have_at_most_forty_words_with_punctuation():
 
 
 def test_nothing_that_matches_is_zero_and_not_an_error():
-    gold, found = tree("(NP (NN a) (NN b))"), tree("(VP (NN a) (NN b))")
-    assert score_trees([found], [gold]).all.f1 == 0
-    punctuation = tree("(X (. .))")
-    assert score_trees([punctuation], [punctuation]).all.f1 == 0
-    assert score_trees([punctuation], [punctuation]).all.exact == 100
+    gold, tried = tree("(NP (NN a) (NN b))"), tree("(VP (NN a) (NN b))")
+    assert score_trees([tried], [gold]).all.f1 == 0
+    punctuation = [tree("(X (. .))")]
+    scores = score_trees(punctuation, punctuation).all
+    assert (scores.f1, scores.exact) == (0, 100)
 
 
 def perturbed(golds: Sequence[Tree], seed: int) -> Iterator[Tree]:
@@ -138,11 +133,10 @@ def without_punctuation(text: str) -> str:
 def check_against_pyevalb(golds: Sequence[Tree], pairs: int) -> None:
     """Compare scores of pairs of gold and perturbed trees with those of PYEVALB."""
     golds = golds[:pairs]
-    found = list(perturbed(golds, seed=19))
+    tried = list(perturbed(golds, seed=19))
     assert len(golds) == pairs
-    assert (
-        0.05 < sum(a.phrases == b.phrases for a, b in zip(golds, found, strict=True)) / pairs < 0.6
-    )
+    equal = sum(a.phrases == b.phrases for a, b in zip(golds, tried, strict=True))
+    assert 0.05 < equal / pairs < 0.6
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the libraries that it imports
         pytest.importorskip("PYEVALB")
@@ -150,8 +144,8 @@ def check_against_pyevalb(golds: Sequence[Tree], pairs: int) -> None:
     # PYEVALB knows no punctuation, ADVP is not PRT, and its brackets are a set where evalb's are a
     # multiset: of two equal brackets in a tree it matches one. Such pairs are left out.
     alike, results = [], []
-    for gold, other in zip(golds, found, strict=True):
-        texts = [without_punctuation(str(one)) for one in (gold, other)]
+    for gold, other in zip(golds, tried, strict=True):
+        texts = [without_punctuation(str(of_pair)) for of_pair in (gold, other)]
         if all(is_set(text) for text in texts):
             alike.append((other, gold))
             trees = map(parser.create_from_bracket_string, texts)
@@ -159,11 +153,13 @@ def check_against_pyevalb(golds: Sequence[Tree], pairs: int) -> None:
     assert len(alike) > pairs / 2
     theirs = summary.summary(results)
     ours = score_trees(*zip(*alike, strict=True)).all
-    printed = (ours.recall, ours.precision, ours.f1, ours.exact)
-    expected = theirs.bracket_recall, theirs.bracket_prec, theirs.bracker_fmeasure
-    assert [f"{value:.2f}" for value in printed] == [
-        f"{value:.2f}" for value in (*expected, theirs.complete_match)
-    ]
+    for value, expected in (
+        (ours.recall, theirs.bracket_recall),
+        (ours.precision, theirs.bracket_prec),
+        (ours.f1, theirs.bracker_fmeasure),
+        (ours.exact, theirs.complete_match),
+    ):
+        assert f"{value:.2f}" == f"{expected:.2f}"
 
 
 def is_set(text: str) -> bool:

@@ -17,9 +17,7 @@ def brackets(tree_data) -> BracketTokens:
 
 @pytest.mark.parametrize("words", [1, 2, 7])
 @pytest.mark.parametrize("spare", [3, 8, 40])
-def test_whatever_a_mask_allows_is_a_tree_over_the_words_within_the_limit(
-    brackets, tree_data, words, spare
-):
+def test_what_a_mask_allows_is_a_tree_over_the_words_that_fits(brackets, tree_data, words, spare):
     random.seed(words * spare)
     tokenizer = tree_data.tokenizers().tgt
     sentence = [f"w{place}" for place in range(words)]
@@ -34,9 +32,9 @@ def test_whatever_a_mask_allows_is_a_tree_over_the_words_within_the_limit(
             state = mask.advance(state, token)
         assert len(tokens) < words + spare
         text = tokenizer.decode(tokens)
-        found = restore(text, sentence)
-        assert not found.repaired
-        assert linearise(found.tree, tags=True) == text
+        restored, is_repaired = restore(text, sentence)
+        assert not is_repaired
+        assert linearise(restored, tags=True) == text
 
 
 def test_a_mask_allows_every_tree_of_the_treebank(brackets, tree_data):

@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.treebank import tree
 
 from mtkit.base.errors import MtkitError
 from mtkit.parsing.trees import Phrase, Tree, linearise, parse_trees, restore, split_words
@@ -15,11 +16,6 @@ ANN = "(S (NP (NNP Ann)) (VP (VBZ sleeps)) (. .))"
 
 def parsed(text: str) -> list[Tree]:
     return list(parse_trees(text.split("\n"), name="some.trees"))
-
-
-def tree(text: str) -> Tree:
-    (one,) = parsed(text)
-    return one
 
 
 def test_a_tree_has_words_and_tags_and_its_phrases_as_spans_of_words():
@@ -34,12 +30,10 @@ def test_traces_and_function_tags_and_wrappers_are_left_out_as_evalb_does():
     # The example of evalb's manual, and an example of each function tag.
     text = "(VP (VBD reported) (SBAR (-NONE- 0) (S (-NONE- *T*-1))))"
     assert str(tree(text)) == "(VP (VBD reported))"
-    assert str(tree("(TOP (NP-SBJ-1 (NP=2 (PRP it)) (-LRB- -LRB-)))")) == (
-        "(NP (NP (PRP it)) (-LRB- -LRB-))"
-    )
-    for wrapped in (f"( {ANN})", f"(ROOT {ANN})", f"(S1 {ANN})"):
+    text = "(TOP (NP-SBJ-1 (NP=2 (PRP it)) (-LRB- -LRB-)))"
+    assert str(tree(text)) == "(NP (NP (PRP it)) (-LRB- -LRB-))"
+    for wrapped in (f"( {ANN})", f"(ROOT {ANN})", f"(S1 {ANN})", f"( (TOP (S1 {ANN})))"):
         assert str(tree(wrapped)) == ANN
-    assert str(tree(f"( (TOP (S1 {ANN})))")) == ANN
     for label in ("", "TOP", "ROOT", "S1"):
         assert str(tree(f"({label} (S (NN a)) (. .))")) == "(TOP (S (NN a)) (. .))"
         assert str(tree(f"({label} (NN a))")) == "(NN a)"
@@ -111,8 +105,8 @@ def test_no_label_can_be_taken_for_a_closing_or_a_word():
     ],
 )
 def test_what_makes_no_sense_is_repaired(text: str, words: str, expected: str):
-    found = restore(text, words.split())
-    assert (str(found.tree), found.repaired) == (expected, True)
+    restored = restore(text, words.split())
+    assert (str(restored.tree), restored.repaired) == (expected, True)
 
 
 def test_brackets_in_words_are_escaped_as_in_the_treebank():
@@ -122,15 +116,15 @@ def test_brackets_in_words_are_escaped_as_in_the_treebank():
 
 def test_a_tree_of_any_depth_is_read_and_restored():
     deep = "(NP " * 20_000 + "(NN a)" + ")" * 20_000
-    one = tree(deep)
-    assert str(one) == deep
-    assert restore(linearise(one, tags=True), one.words).tree == one
+    read = tree(deep)
+    assert str(read) == deep
+    assert restore(linearise(read, tags=True), read.words).tree == read
 
 
-labels = st.text(
-    st.characters(exclude_categories=("C", "Z"), exclude_characters="()-="), min_size=1
+labels, words = (
+    st.text(st.characters(exclude_categories=("C", "Z"), exclude_characters=excluded), min_size=1)
+    for excluded in ("()-=", "()")
 )
-words = st.text(st.characters(exclude_categories=("C", "Z"), exclude_characters="()"), min_size=1)
 
 
 @st.composite
@@ -155,16 +149,16 @@ def trees(draw: st.DrawFn) -> Tree:
 
 
 @given(trees())
-def test_restoring_a_linearised_tree_gives_the_tree(one: Tree):
-    assert restore(linearise(one, tags=True), one.words) == (one, False)
-    without = restore(linearise(one, tags=False), one.words)
-    assert (without.tree.phrases, without.repaired) == (one.phrases, False)
+def test_restoring_a_linearised_tree_gives_the_tree(drawn: Tree):
+    assert restore(linearise(drawn, tags=True), drawn.words) == (drawn, False)
+    without = restore(linearise(drawn, tags=False), drawn.words)
+    assert (without.tree.phrases, without.repaired) == (drawn.phrases, False)
     assert set(without.tree.tags) == {"XX"}
 
 
-@given(trees().filter(lambda one: one.root not in ("", "TOP", "ROOT", "S1")))
-def test_reading_a_written_tree_gives_the_tree(one: Tree):
-    assert parsed(str(one)) == [one]
+@given(trees().filter(lambda drawn: drawn.root not in ("", "TOP", "ROOT", "S1")))
+def test_reading_a_written_tree_gives_the_tree(drawn: Tree):
+    assert parsed(str(drawn)) == [drawn]
 
 
 def test_any_text_restores_to_a_well_formed_tree_over_the_words_of_the_sentence():
@@ -174,13 +168,12 @@ def test_any_text_restores_to_a_well_formed_tree_over_the_words_of_the_sentence(
     for _ in range(2_000):
         sentence = [f"w{place}" for place in range(random.randint(1, 12))]
         text = " ".join(random.choices(vocabulary, k=random.randint(0, 40)))
-        found = restore(text, sentence)
-        repaired += found.repaired
-        assert found.tree.words == tuple(sentence)
+        restored, is_repaired = restore(text, sentence)
+        repaired += is_repaired
+        assert restored.words == tuple(sentence)
         # Reading what is written checks that brackets are balanced and that no phrase is empty.
-        assert [one.phrases for one in parsed(f"({'X '}{found.tree})")] == [
-            (Phrase("X", 0, len(sentence)), *found.tree.phrases)
-        ]
+        whole = Phrase("X", 0, len(sentence))
+        assert tree(f"(X {restored})").phrases == (whole, *restored.phrases)
         # A repaired tree is a tree like any other.
-        assert restore(linearise(found.tree, tags=True), sentence) == (found.tree, False)
+        assert restore(linearise(restored, tags=True), sentence) == (restored, False)
     assert repaired > 1_800

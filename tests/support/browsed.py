@@ -68,7 +68,7 @@ def well_formed(text: str) -> Page:
 def assert_runs_its_own_script_alone(page: Page) -> None:
     """The policy of a page allows its own script and nothing else, and the page loads nothing."""
     (policy,) = page.all("meta", **{"http-equiv": "Content-Security-Policy"})
-    (script,) = [one for one in page.all("script") if "type" not in one["attrs"]]
+    (script,) = [script for script in page.all("script") if "type" not in script["attrs"]]
     digest = base64.b64encode(hashlib.sha256(script["text"].encode()).digest()).decode()
     allowed = policy["attrs"]["content"]
     assert "default-src 'none'" in allowed

@@ -64,7 +64,7 @@ class Browser:
         theirs_in, self._out = os.pipe()
         self._in, theirs_out = os.pipe()
         # Not 3 and 4, which the program above makes of them.
-        given = [fcntl.fcntl(one, fcntl.F_DUPFD, 10) for one in (theirs_in, theirs_out)]
+        given = [fcntl.fcntl(pipe, fcntl.F_DUPFD, 10) for pipe in (theirs_in, theirs_out)]
         command = [sys.executable, "-c", _START, *map(str, given), CHROMIUM, *_OPTIONS]
         self._process = subprocess.Popen(
             [*command, f"--user-data-dir={folder}"],
@@ -72,8 +72,8 @@ class Browser:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        for one in (*given, theirs_in, theirs_out):
-            os.close(one)
+        for descriptor in (*given, theirs_in, theirs_out):
+            os.close(descriptor)
         self._session: dict[str, str] = {}
         self._target = ""
 
@@ -133,10 +133,10 @@ class Browser:
     def until(self, expression: str) -> Any:
         """The value of an expression when it is true."""
         deadline = time.monotonic() + _PATIENCE
-        while not (found := self.value(expression)):
+        while not (value := self.value(expression)):
             assert time.monotonic() < deadline, f"{expression}; {self.problems}"
             time.sleep(0.02)
-        return found
+        return value
 
     def write(self, text: str) -> None:
         self.send("Input.insertText", text=text)

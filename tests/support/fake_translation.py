@@ -35,6 +35,10 @@ def shuffled(seed: int) -> Change:
     return change
 
 
+def backwards(words: list[str]) -> list[int]:
+    return [*range(len(words))][::-1]
+
+
 class FakeTranslator:
     """Writes the words of a text again, as `change` says, and links them.
 
@@ -95,10 +99,10 @@ def translated_html(lines: Sequence[str], fake: FakeTranslator | None = None) ->
     """The translation of some lines of HTML."""
     fake = fake or FakeTranslator()
     translator = cast(Translator, fake)
-    found: list[str] = []
-    for window in markup_windows([list(lines)]):
-        found += translate_markup(translator, fake.aligner, window)
-    return found
+    windows = markup_windows([list(lines)])
+    return [
+        line for window in windows for line in translate_markup(translator, fake.aligner, window)
+    ]
 
 
 TAG = re.compile(r"<!--.*?-->|<(script|style)\b.*?</\1>|</?[a-zA-Z!][^<>]*>", re.DOTALL)
@@ -146,3 +150,11 @@ class Tree(HTMLParser):
             self._open.pop()
         if not self._open or self._open.pop()[0] != tag:
             self.is_well_formed = False
+
+
+def assert_same_elements(translation: str, source: str) -> None:
+    """Every tag is there, and each element in the element that it was in."""
+    assert tags_of(translation) == tags_of(source), (source, translation)
+    tree = Tree(translation)
+    assert tree.is_well_formed, (source, translation)
+    assert tree.parents == Tree(source).parents, (source, translation)

@@ -43,11 +43,11 @@ def plain_search(
         finished += [
             (score / penalty, tokens[1:-1]) for score, tokens in candidates if tokens[-1] == EOS_ID
         ]
-        going_on = [found for found in candidates if found[1][-1] != EOS_ID][:beam_size]
+        going_on = [candidate for candidate in candidates if candidate[1][-1] != EOS_ID][:beam_size]
         if not going_on:
             break
         alive = going_on
     if finished:
-        return max(finished, key=lambda found: found[0])
+        return max(finished, key=lambda candidate: candidate[0])
     score, tokens = alive[0]
     return score / ((5 + limit) / 6) ** alpha, tokens[1:]

@@ -151,7 +151,7 @@ class FakeTranslator:
             assert self._gate.wait(600)
         if any(sentence.text == "bad" for sentence in sentences):
             raise ValueError("bad")
-        return [[Translation(f"{one.text}!")] * n_best for one in sentences]
+        return [[Translation(f"{sentence.text}!")] * n_best for sentence in sentences]
 
 
 def sentence(text: str, tokens: int = 8, terms: int = 0) -> Sentence:

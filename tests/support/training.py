@@ -150,10 +150,9 @@ def events_of(run: Run, tag: str) -> list[tuple[int, float]]:
             # A record: its length, a checksum, the message, a checksum.
             end = 12 + int.from_bytes(content[:8], "little")
             assert int.from_bytes(content[8:12], "little") == masked_crc32c(content[:8])
-            assert int.from_bytes(content[end : end + 4], "little") == masked_crc32c(
-                content[12:end]
-            )
-            event = Event.FromString(content[12:end])
+            message = content[12:end]
+            assert int.from_bytes(content[end : end + 4], "little") == masked_crc32c(message)
+            event = Event.FromString(message)
             events += [(event.step, v.simple_value) for v in event.summary.value if v.tag == tag]
             content = content[end + 4 :]
     return events

@@ -66,8 +66,8 @@ def changed_to(translator: Translator, **settings: Any) -> Translator:
     return Translator(runs, Torch(translator.models, runs, translator.device))
 
 
-def texts_of(found: Iterable[list[Translation]]) -> list[list[str]]:
-    return [[one.text for one in of_line] for of_line in found]
+def texts_of(nbests: Iterable[list[Translation]]) -> list[list[str]]:
+    return [[translation.text for translation in nbest] for nbest in nbests]
 
 
 def ids_of(translator: Translator, pieces: Iterable[str]) -> list[int]:

@@ -40,11 +40,16 @@ def read_trees(path: Path) -> Iterator[Tree]:
 def small_trees(count: int, seed: int) -> list[str]:
     """Different trees of a small grammar, with at most 30 brackets and words each."""
     rng = random.Random(seed)
-    found: dict[str, None] = {}
-    while len(found) < count:
+    trees: dict[str, None] = {}
+    while len(trees) < count:
         tree = "{S}"
         while "{" in tree and len(tree) < 400:
             tree = re.sub(r"{(\w+)}", lambda name: rng.choice(GRAMMAR[name[1]]), tree, count=1)
         if tree.count("(") <= 30 and "{" not in tree:
-            found[tree] = None
-    return list(found)
+            trees[tree] = None
+    return list(trees)
+
+
+def tree(text: str) -> Tree:
+    (only,) = parse_trees(text.split("\n"), name="some.trees")
+    return only

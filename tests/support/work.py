@@ -22,8 +22,8 @@ def refuses_five(number: int) -> int:
 class UnsendableError(Exception):
     """An exception that cannot be made again from its text."""
 
-    def __init__(self, one: int, two: int) -> None:
-        super().__init__(f"{one} and {two}")
+    def __init__(self, first: int, second: int) -> None:
+        super().__init__(f"{first} and {second}")
 
 
 def breaks_at_five(number: int) -> int:

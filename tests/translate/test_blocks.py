@@ -61,9 +61,9 @@ def test_blocks_of_any_size_give_every_hypothesis_of_blocks_of_one_step(beam_siz
         cache = Prefixes(tables, beam_size)
         assert beam_search(step, cache, settings, **options, block=block) == expected
         met["selected"] += bool(cache.selected)
-        met["cut off"] += any(not one.finished for found in expected for one in found)
-        met["lists"] += any(len(found) > 1 for found in expected)
-        met["nothing"] += any(not found for found in expected)
+        met["cut off"] += any(not best.finished for hypotheses in expected for best in hypotheses)
+        met["lists"] += any(len(hypotheses) > 1 for hypotheses in expected)
+        met["nothing"] += any(not hypotheses for hypotheses in expected)
         if beam_size == 1:
             expected = greedy_search(step, Prefixes(tables, 1), settings)
             cache = Prefixes(tables, 1)
@@ -81,10 +81,10 @@ def test_of_equal_hypotheses_the_first_stays_first(block: int):
         return torch.tensor([[-torch.inf, -1.0, -1.0, -1.0]]).repeat(len(tokens), 1)
 
     settings = SearchSettings([3], BOS, EOS, 0.0)
-    (found,) = beam_search(
+    (hypotheses,) = beam_search(
         step, Prefixes([1], 2), settings, beam_size=2, n_best=2, block=block, rank_cut_off=True
     )
-    assert [(h.tokens, h.log_prob) for h in found] == [((), -1.0), ((2,), -2.0)]
+    assert [(h.tokens, h.log_prob) for h in hypotheses] == [((), -1.0), ((2,), -2.0)]
 
 
 # The same with models
@@ -124,32 +124,28 @@ def sources(count: int) -> Tensor:
     return padded
 
 
-def both(
-    engine: Engine | Ensemble, src: Tensor, constraints: Constraints, *, width: int, limit: int = 30
-) -> list[list[list[Hypothesis]]]:
+def both(engine: Engine | Ensemble, src: Tensor, constraints: Constraints, width: int) -> Any:
     """What is found in blocks of one step, and of eight."""
-    limits = [limit - i % 3 for i in range(len(src))]
+    limits = [30 - i % 3 for i in range(len(src))]
     settings = SearchSettings(limits, BOS_ID, EOS_ID, 0.6, constraints=constraints)
-    found = []
+    results = []
     with torch.inference_mode():
         for block in (1, STEPS_OF_BLOCK):
             cache = engine.start(src, width, block)
             if width == 1:
-                found.append(greedy_search(engine.step, cache, settings, block=block))
+                results.append(greedy_search(engine.step, cache, settings, block=block))
             else:
                 options = {"beam_size": width, "n_best": min(3, width), "block": block}
-                found.append(beam_search(engine.step, cache, settings, **options))
-    return found
+                results.append(beam_search(engine.step, cache, settings, **options))
+    return results
 
 
-def assert_equal(found: list[list[Hypothesis]], expected: list[list[Hypothesis]], error: float):
-    for sentence, right in zip(found, expected, strict=True):
-        assert [(one.tokens, one.finished) for one in sentence] == [
-            (one.tokens, one.finished) for one in right
-        ]
-        for one, other in zip(sentence, right, strict=True):
-            assert one.score == pytest.approx(other.score, abs=error)
-            assert one.token_log_probs == pytest.approx(other.token_log_probs, abs=error)
+def assert_equal(ours: list[list[Hypothesis]], theirs: list[list[Hypothesis]]) -> None:
+    for sentence, right in zip(ours, theirs, strict=True):
+        for mine, other in zip(sentence, right, strict=True):
+            assert (mine.tokens, mine.finished) == (other.tokens, other.finished)
+            assert mine.score == pytest.approx(other.score, abs=1e-11)
+            assert mine.token_log_probs == pytest.approx(other.token_log_probs, abs=1e-11)
 
 
 @pytest.mark.parametrize("width", [1, 4, 8])
@@ -159,12 +155,12 @@ def test_a_model_translates_the_same_in_blocks_of_any_size(variant: str, width: 
     if variant == "paper":
         engine = Ensemble([engine, Engine(model_of(1).double())])
     torch.manual_seed(width)
-    assert_equal(*both(engine, sources(1), Constraints(), width=width), 1e-11)
+    assert_equal(*both(engine, sources(1), Constraints(), width))
     prefixes = [[7, 8, 9][: i % 4] for i in range(9)]
     for constraints in (Constraints(), Constraints(4, 2, prefixes, forbidden=(5, 6))):
-        expected, found = both(engine, sources(9), constraints, width=width)
-        assert_equal(found, expected, 1e-11)
-        lengths = {len(one.tokens) for sentence in expected for one in sentence}
+        by_step, in_blocks = both(engine, sources(9), constraints, width)
+        assert_equal(in_blocks, by_step)
+        lengths = {len(hypothesis.tokens) for sentence in by_step for hypothesis in sentence}
         # More than one block of the cache.
         assert max(lengths) > STEPS_OF_BLOCK
         assert len(lengths) > 1

@@ -45,9 +45,8 @@ def counted(
     config = changed(UNTRAINED, "model", **VARIANTS.get(name, {}))
     # Every sentence gets as many steps.
     length = {"max_extra_length": LENGTH, "max_length": LENGTH, "min_length": LENGTH}
-    settings = changed(
-        config, "decode", beam_size=beam_size, **length, **CONSTRAINED.get(name, {})
-    ).decode
+    changes = {**length, **CONSTRAINED.get(name, {}), "beam_size": beam_size}
+    settings = changed(config, "decode", **changes).decode
     vocabularies = data.tokenizers()
     before: list[Counts] = []
     step = Engine.step
@@ -66,9 +65,8 @@ def counted(
         runs = LoadedRuns(vocabularies, settings)
         translator = Translator(runs, Torch([model], runs, GPU))
         prefixes = ["eins zwei drei vier fünf"] * len(lines) if name == "prefixes" else None
-        assert len(list(translator.translate_nbest(lines, n_best=1, prefixes=prefixes))) == len(
-            lines
-        )
+        nbests = translator.translate_nbest(lines, n_best=1, prefixes=prefixes)
+        assert len(list(nbests)) == len(lines)
     patch.undo()
     return before[TO] - before[FROM]
 
@@ -78,9 +76,7 @@ def counted(
     "name",
     [name if name in ("bf16", *CONSTRAINED) else slow(name) for name in (*VARIANTS, *CONSTRAINED)],
 )
-def test_a_decoding_step_costs_the_same_for_any_number_of_sentences(
-    name, beam_size, tiny_data, tiny_text, monkeypatch
-):
+def test_a_step_costs_the_same_for_any_batch(name, beam_size, tiny_data, tiny_text, monkeypatch):
     lines = tiny_text.test[0].read_text().splitlines()
     few, many = (
         counted(name, tiny_data, some, beam_size, monkeypatch) for some in (lines[:3], lines[:12])

@@ -8,55 +8,34 @@ from mtkit.translate.doubts import IncompleteTranslations
 LONG = "x" * 100
 
 
-def warnings(doubts: IncompleteTranslations, caplog: pytest.LogCaptureFixture) -> list[str]:
-    caplog.clear()
-    doubts.report()
-    return [record.getMessage() for record in caplog.records]
+SHORTER = "much shorter in translation than usual"
+LONGER = "longer than every training line"
 
 
-def test_usual_lines_give_no_warning(caplog: pytest.LogCaptureFixture):
-    doubts = IncompleteTranslations(LineFacts(sampled=9, longest=100, shortest=0.5))
-    doubts.check(1, LONG, "y" * 50)
-    assert warnings(doubts, caplog) == []
-
-
-def test_a_line_longer_than_every_training_line_is_named(caplog: pytest.LogCaptureFixture):
-    doubts = IncompleteTranslations(LineFacts(sampled=9, longest=99, shortest=0.5))
-    doubts.check(7, LONG, LONG)
-    assert warnings(doubts, caplog) == [
-        "check the translations: 1 line is longer than every training line (line 7)"
-    ]
-
-
-def test_a_translation_much_shorter_than_usual_is_named(caplog: pytest.LogCaptureFixture):
-    doubts = IncompleteTranslations(LineFacts(sampled=9, longest=100, shortest=0.5))
-    for number in (3, 3, 9):
-        doubts.check(number, LONG, "y" * 49)
-    assert warnings(doubts, caplog) == [
-        "check the translations: 2 lines are much shorter in translation than usual (lines 3, 9)"
-    ]
-    # What was reported is not reported again.
-    assert warnings(doubts, caplog) == []
-
-
-def test_of_many_lines_ten_are_named(caplog: pytest.LogCaptureFixture):
-    doubts = IncompleteTranslations(LineFacts(sampled=9, longest=10, shortest=0.5))
-    for number in range(1, 1235):
-        doubts.check(number, LONG, LONG)
-    (warning,) = warnings(doubts, caplog)
-    assert "1,234 lines are" in warning
-    assert warning.endswith("(lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, …)")
-
-
-def test_nothing_is_said_of_short_texts(caplog: pytest.LogCaptureFixture):
-    doubts = IncompleteTranslations(LineFacts(sampled=9, longest=10, shortest=0.5))
-    doubts.check(1, "x" * 29, "")
-    assert warnings(doubts, caplog) == []
-
-
-def test_without_a_record_only_translations_of_a_few_letters_are_named(caplog):
-    doubts = IncompleteTranslations(LineFacts())
-    doubts.check(1, "x" * 100_000, "y" * 20_000)
-    assert warnings(doubts, caplog) == []
-    doubts.check(2, LONG, "y" * 14)
-    assert len(warnings(doubts, caplog)) == 1
+@pytest.mark.parametrize(
+    ("longest", "numbers", "text", "translation", "warning"),
+    [
+        # As usual.
+        (100, [1], LONG, "y" * 50, ""),
+        (99, [7], LONG, LONG, f"1 line is {LONGER} (line 7)"),
+        (100, [3, 3, 9], LONG, "y" * 49, f"2 lines are {SHORTER} (lines 3, 9)"),
+        # Of many, ten are named.
+        (
+            *(10, range(1, 1235), LONG, LONG),
+            f"1,234 lines are {LONGER} (lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, …)",
+        ),
+        # Of short texts nothing is said.
+        (10, [1], "x" * 29, "", ""),
+        # Without a record of the training lines, only translations of a few letters are named.
+        (None, [1], "x" * 100_000, "y" * 20_000, ""),
+        (None, [2], LONG, "y" * 14, f"1 line is {SHORTER} (line 2)"),
+    ],
+)
+def test_doubtful_translations_are_named_once(longest, numbers, text, translation, warning, caplog):
+    facts = LineFacts(sampled=9, longest=longest, shortest=0.5) if longest else LineFacts()
+    doubts = IncompleteTranslations(facts)
+    for number in numbers:
+        doubts.check(number, text, translation)
+    for _ in range(2):
+        doubts.report()
+    assert caplog.messages == ([f"check the translations: {warning}"] if warning else [])

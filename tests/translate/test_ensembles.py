@@ -20,10 +20,10 @@ def by_forward_passes(runs: list[Run], source: str, ids: list[int]) -> list[floa
     """Logarithms of the mean probability of each token, by the full forward passes."""
     probabilities = torch.zeros(len(ids), dtype=torch.float64)
     for run in runs:
-        one = Translator.load(run, device="cpu", prepared=False)
-        src = torch.tensor([[*one.src_tokenizer.encode(source), EOS_ID]])
+        alone = Translator.load(run, device="cpu", prepared=False)
+        src = torch.tensor([[*alone.src_tokenizer.encode(source), EOS_ID]])
         with torch.no_grad():
-            logits = one.model(src, torch.tensor([[BOS_ID, *ids[:-1]]]))[0].double()
+            logits = alone.model(src, torch.tensor([[BOS_ID, *ids[:-1]]]))[0].double()
         probabilities += logits.softmax(-1)[range(len(ids)), ids] / len(runs)
     return probabilities.log().tolist()
 
@@ -42,15 +42,15 @@ def test_tokens_are_found_by_the_mean_of_the_probabilities(names, request):
     runs = list(map(request.getfixturevalue, names))
     held, (_, tgt) = Translator.load(runs, device="cpu"), runs[0].tokenizers()
     lines, beginning = ["one two three", "nine"], "έξι"
-    found = held.translate_nbest(lines, n_best=2, prefixes=[beginning] * len(lines))
-    for line, translations in zip(lines, found, strict=True):
-        for one in translations:
-            ids = ids_of(held, one.pieces)
-            assert one.text == tgt.decode(ids)
-            assert one.text.startswith(beginning)
+    nbests = held.translate_nbest(lines, n_best=2, prefixes=[beginning] * len(lines))
+    for line, nbest in zip(lines, nbests, strict=True):
+        for translation in nbest:
+            ids = ids_of(held, translation.pieces)
+            assert translation.text == tgt.decode(ids)
+            assert translation.text.startswith(beginning)
             expected = by_forward_passes(runs, line, ids)
-            assert one.log_probs == pytest.approx(expected, abs=1e-4)
-            assert one.log_prob == pytest.approx(sum(expected), abs=1e-4)
+            assert translation.log_probs == pytest.approx(expected, abs=1e-4)
+            assert translation.log_prob == pytest.approx(sum(expected), abs=1e-4)
 
 
 @pytest.mark.parametrize("names", [["uneven"], ["untrained", "also_untrained"]])
@@ -66,22 +66,19 @@ def test_given_translations_are_scored_in_their_own_subwords_by_all_models(names
 def test_a_source_too_long_is_measured_in_its_own_subwords(uneven, caplog):
     translator = Translator.load(uneven, device="cpu")
     line = "seven " * 200
-    lengths = [len(one.encode(line)) + 1 for one in uneven.tokenizers()]
+    lengths = [len(tokenizer.encode(line)) + 1 for tokenizer in uneven.tokenizers()]
     assert lengths[0] != lengths[1]
     list(translator.translate([line]))
     assert f"cut from {lengths[0]} to 60 tokens" in caplog.text
 
 
-def test_runs_of_different_subwords_on_either_side_are_refused_in_a_line(
-    uneven, greek_data, tiny_data, tmp_path
-):
+def test_runs_of_other_subwords_on_a_side_are_refused(uneven, greek_data, tiny_data, tmp_path):
     src, tgt = uneven.tokenizers()
     other, _ = tiny_data.tokenizers()
     for number, tokenizers in enumerate([(other, tgt), (src, other), (tgt, tgt)]):
         run = random_run(tmp_path / str(number), greek_data, 6, tokenizers=tokenizers)
-        with pytest.raises(
-            MtkitError, match=f"{run.path}: has another vocabulary than {uneven.path}"
-        ):
+        message = f"{run.path}: has another vocabulary than {uneven.path}"
+        with pytest.raises(MtkitError, match=message):
             Translator.load([uneven, run], device="cpu")
 
 

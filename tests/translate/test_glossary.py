@@ -1,22 +1,24 @@
 """Glossaries: reading them, finding their terms, and translations that contain every one."""
 
 import gzip
-import itertools
 import logging
 import random
 import re
 import tracemalloc
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import ENGLISH, GERMAN, random_run, slow
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from support.translators import texts_of
 
 from mtkit.base.errors import MtkitError
-from mtkit.config import DecodeConfig
 from mtkit.native import available
+from mtkit.run_folder import Run
 from mtkit.tokenizer import UNK_ID, Tokenizer
 from mtkit.translate import Glossary, Translation, Translator, Window
 from mtkit.translate.glossary.terms import TermEncoder, missing_terms
@@ -25,14 +27,19 @@ from mtkit.translate.glossary.terms import TermEncoder, missing_terms
 TERMS = {"one": "Bein", "two three": "acht neun", "nine": "fünf", "zebra": "Zu-g"}
 
 
-@pytest.fixture(scope="module")
-def roomy(untrained) -> DecodeConfig:
-    """With room for many terms in an output."""
-    return untrained.config.decode.model_copy(update={"max_extra_length": 25})
+# With room for many terms in an output.
+ROOMY = {"max_extra_length": 25}
 
 
-def numbers(count: int, seed: int = 1) -> list[str]:
-    rng = random.Random(seed)
+def holding(run: Run | list[Run], terms: dict[str, str], **settings: Any) -> Translator:
+    """Translates with these terms and other settings of `decode`."""
+    config = (run if isinstance(run, Run) else run[0]).config.decode
+    config = config.model_copy(update=settings)
+    return Translator.load(run, config=config, device="cpu", glossary=Glossary(terms))
+
+
+def numbers(count: int) -> list[str]:
+    rng = random.Random(1)
     return [" ".join(rng.choices([*ENGLISH, "zebra"], k=rng.randint(1, 4))) for _ in range(count)]
 
 
@@ -108,9 +115,9 @@ def test_a_term_with_a_tag_is_reported_once(tmp_path, caplog):
 
 
 def test_the_checksum_is_that_of_the_terms(tmp_path):
-    one = read(tmp_path, "cat\tKatze\ndog\tHund\n")
-    assert one.digest == read(tmp_path, "# pets\ndog\tHund\ncat\tKatze\n").digest
-    assert one.digest != read(tmp_path, "cat\tKater\ndog\tHund\n").digest
+    digest = read(tmp_path, "cat\tKatze\ndog\tHund\n").digest
+    assert digest == read(tmp_path, "# pets\ndog\tHund\ncat\tKatze\n").digest
+    assert digest != read(tmp_path, "cat\tKater\ndog\tHund\n").digest
 
 
 # Finding terms
@@ -149,9 +156,9 @@ def test_source_terms_are_found(terms, line, expected):
 
 def test_a_demand_has_the_source_without_the_term(tokenizer):
     glossary = Glossary({"two three": "acht", "nine": "neun"})
-    found = glossary.demands("one two three nine", tokenizer, prefix=[7])
+    demands = glossary.demands("one two three nine", tokenizer, prefix=[7])
     encode = tokenizer.encode
-    assert [(demand.term, demand.erased()) for demand in found] == [
+    assert [(demand.term, demand.erased()) for demand in demands] == [
         ("acht", [7, *encode("one"), UNK_ID, *encode("nine")]),
         ("neun", [7, *encode("one two three"), UNK_ID]),
     ]
@@ -173,17 +180,17 @@ def test_demands_do_not_each_hold_the_whole_sentence(tokenizer):
 
 def plain_demanded(terms: dict[str, str], line: str) -> list[str]:
     """For terms of lower-case words between single spaces: every size is tried at every word."""
-    words, found, at = line.split(), [], 0
+    words, targets, at = line.split(), [], 0
     while at < len(words):
         for size in range(len(words) - at, 0, -1):
             term = " ".join(words[at : at + size])
             if term in terms:
-                found.append(terms[term])
+                targets.append(terms[term])
                 break
         else:
             size = 1
         at += size
-    return found
+    return targets
 
 
 phrases_of_words = st.lists(st.sampled_from("abc"), min_size=1, max_size=3).map(" ".join)
@@ -251,53 +258,46 @@ def test_a_term_of_a_script_without_spaces_needs_none(tokenizer):
 # Translating
 
 
-def expected_terms(line: str) -> list[str]:
-    return plain_demanded(TERMS, line)
-
-
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_a_line_without_terms_is_translated_as_without_a_glossary(beam_size, untrained):
     # Both decode with PyTorch: a glossary needs it.
     changes = {"beam_size": beam_size, "engine": "torch"}
-    config = untrained.config.decode.model_copy(update=changes)
-    glossary = Glossary({"nine": "fünf"})
     lines = numbers(60)
+    config = untrained.config.decode.model_copy(update=changes)
     plain = Translator.load(untrained, config=config, device="cpu")
-    held = Translator.load(untrained, config=config, device="cpu", glossary=glossary)
+    held = holding(untrained, {"nine": "fünf"}, **changes)
     alone = [line for line in lines if "nine" not in line]
     assert 10 < len(alone) < 50
     given = dict(zip(lines, held.translate_nbest(lines, n_best=1), strict=True))
     for line, (expected,) in zip(alone, plain.translate_nbest(alone, n_best=1), strict=True):
-        (found,) = given[line]
+        (best,) = given[line]
         for fact in ("text", "pieces", "finished"):
-            assert getattr(found, fact) == getattr(expected, fact)
-        assert found.score == pytest.approx(expected.score, abs=1e-5)
+            assert getattr(best, fact) == getattr(expected, fact)
+        assert best.score == pytest.approx(expected.score, abs=1e-5)
     # Without any line with a term, the batches are the same, and so is every bit.
     results = [
-        [one.log_probs for (one,) in translator.translate_nbest(alone, n_best=1)]
+        [best.log_probs for (best,) in translator.translate_nbest(alone, n_best=1)]
         for translator in (plain, held)
     ]
     assert results[0] == results[1]
 
 
-def scores(found: Sequence[Sequence[Translation]]) -> list[float]:
-    return [one.score for translations in found for one in translations]
+def scores(nbests: Sequence[Sequence[Translation]]) -> list[float]:
+    return [translation.score for nbest in nbests for translation in nbest]
 
 
 @pytest.mark.parametrize("beam_size", [1, slow(4)])
-def test_a_translation_does_not_depend_on_its_neighbours_or_the_batch(beam_size, untrained, roomy):
+def test_a_translation_does_not_depend_on_its_neighbours_or_the_batch(beam_size, untrained):
     lines = numbers(15)
-    n_best = min(beam_size, 2)
 
     def translated(lines: list[str], batch_tokens: int) -> list[list[Translation]]:
         changes = {"beam_size": beam_size, "batch_tokens": batch_tokens}
-        config = roomy.model_copy(update=changes)
-        held = Translator.load(untrained, config=config, device="cpu", glossary=Glossary(TERMS))
-        return list(held.translate_nbest(lines, n_best=n_best))
+        held = holding(untrained, TERMS, **ROOMY, **changes)
+        return list(held.translate_nbest(lines, n_best=min(beam_size, 2)))
 
     together = translated(lines, 4096)
     for other in (translated(lines, 1), translated(lines[::-1], 200)[::-1]):
-        assert [[x.text for x in one] for one in other] == [[x.text for x in y] for y in together]
+        assert texts_of(other) == texts_of(together)
         assert scores(other) == pytest.approx(scores(together), abs=1e-5)
 
 
@@ -308,19 +308,14 @@ TERM = st.lists(WORD | st.sampled_from(GERMAN), min_size=1, max_size=3).map(" ".
 
 @settings(max_examples=10)
 @given(st.lists(TERM, min_size=1, max_size=4), st.integers(1, 4), st.integers(0, 5))
-def test_every_term_is_there_or_reported_whatever_the_model_and_the_terms(
-    also_untrained, targets, beam_size, seed
-):
-    config = also_untrained.config.decode.model_copy(
-        update={"beam_size": beam_size, "max_extra_length": 120}
-    )
+def test_every_term_is_there_or_reported(also_untrained, targets, beam_size, seed):
     terms = dict(zip(ENGLISH, targets, strict=False))
     line = " ".join(random.Random(seed).sample(list(terms), k=len(terms)))
     try:
         glossary = Glossary(terms)
     except MtkitError:
         assume(False)
-    held = Translator.load(also_untrained, config=config, device="cpu", glossary=glossary)
+    held = holding(also_untrained, terms, beam_size=beam_size, max_extra_length=120)
     normal = {term: held.tokenizer.decode(held.tokenizer.encode(term)) for term in targets}
     ((best,),) = held.translate_nbest([line], n_best=1)
     assert {term for term in glossary.demanded(line) if not normal[term]} <= set(best.missing)
@@ -329,28 +324,26 @@ def test_every_term_is_there_or_reported_whatever_the_model_and_the_terms(
 
 
 @pytest.mark.usefixtures("searched_terms")
-def test_a_term_is_not_a_part_of_a_longer_word(tiny_data, tmp_path, roomy):
+def test_a_term_is_not_a_part_of_a_longer_word(tiny_data, tmp_path):
     # Parts of German numbers, which models continue to the whole number.
-    glossary = Glossary(dict(zip(ENGLISH, ["nul", "ein", "zw", "dr", "vi", "fün"], strict=False)))
+    terms = dict(zip(ENGLISH, ["nul", "ein", "zw", "dr", "vi", "fün"], strict=False))
     for seed in range(3):
-        run = random_run(tmp_path / str(seed), tiny_data, seed)
-        held = Translator.load(run, config=roomy, device="cpu", glossary=glossary)
+        held = holding(random_run(tmp_path / str(seed), tiny_data, seed), terms, **ROOMY)
         for line, text in zip(numbers(6), held.translate(numbers(6)), strict=True):
-            for term in glossary.demanded(line):
+            for term in plain_demanded(terms, line):
                 assert is_word_of(term, text)
 
 
 @pytest.mark.usefixtures("searched_terms")
 def test_terms_that_do_not_fit_are_reported_and_the_others_are_kept(untrained, caplog):
-    config = untrained.config.decode.model_copy(update={"max_length": 6})
-    glossary = Glossary({"one": "acht", "two": "Donaudampfschifffahrt", "nine": "\x01"})
-    held = Translator.load(untrained, config=config, device="cpu", glossary=glossary)
-    assert glossary.demanded("two one nine") == ["Donaudampfschifffahrt", "acht", "\x01"]
+    terms = {"one": "acht", "two": "Donaudampfschifffahrt", "nine": "\x01"}
+    held = holding(untrained, terms, max_length=6)
     lines = ["three", "two one nine", "one"]
     with caplog.at_level(logging.WARNING, "mtkit"):
-        found = [best for (best,) in held.translate_nbest(lines, n_best=1)]
-    assert is_word_of("acht", found[1].text)
-    assert [one.missing for one in found] == [(), ("Donaudampfschifffahrt", "\x01"), ()]
+        translations = [best for (best,) in held.translate_nbest(lines, n_best=1)]
+    assert is_word_of("acht", translations[1].text)
+    missing = [translation.missing for translation in translations]
+    assert missing == [(), ("Donaudampfschifffahrt", "\x01"), ()]
     (record,) = caplog.records
     assert record.getMessage() == (
         "line 2: the translation is without 'Donaudampfschifffahrt', '\\x01', "
@@ -359,7 +352,7 @@ def test_terms_that_do_not_fit_are_reported_and_the_others_are_kept(untrained, c
 
 
 def test_only_what_is_left_of_a_line_that_is_cut_demands_terms(untrained):
-    held = Translator.load(untrained, device="cpu", glossary=Glossary({"nine": "acht"}))
+    held = holding(untrained, {"nine": "acht"})
     ((best,),) = held.translate_nbest(["one " * 200 + "nine"], n_best=1)
     assert best.missing == ()
     assert not is_word_of("acht", best.text)
@@ -376,41 +369,37 @@ def test_only_what_is_left_of_a_line_that_is_cut_demands_terms(untrained):
         (["uneven"], {}),  # with a vocabulary for each side
     ],
 )
-def test_every_term_is_in_each_of_the_best_translations(names, changes, roomy, request):
-    runs = [request.getfixturevalue(name) for name in names]
-    config, lines = roomy.model_copy(update=changes), numbers(20)
+def test_every_term_is_in_each_of_the_best_translations(names, changes, request):
+    runs, lines = [request.getfixturevalue(name) for name in names], numbers(20)
     n_best = 1 if "beam_size" in changes else 5
-    with Translator.load(runs, config=config, device="cpu", glossary=Glossary(TERMS)) as held:
-        for line, found in zip(lines, held.translate_nbest(lines, n_best=n_best), strict=True):
-            assert scores([found]) == sorted(scores([found]), reverse=True)
-            assert len({one.pieces for one in found}) == len(found)
-            for one in found:
-                assert one.missing == ()
-                for term in set(expected_terms(line)):
-                    wanted = expected_terms(line).count(term)
-                    assert len(re.findall(rf"(?<!\w){term}(?!\w)", one.text)) >= wanted
+    with holding(runs, TERMS, **ROOMY, **changes) as held:
+        for line, nbest in zip(lines, held.translate_nbest(lines, n_best=n_best), strict=True):
+            assert scores([nbest]) == sorted(scores([nbest]), reverse=True)
+            assert len({translation.pieces for translation in nbest}) == len(nbest)
+            for translation in nbest:
+                assert translation.missing == ()
+                for term, wanted in Counter(plain_demanded(TERMS, line)).items():
+                    assert len(re.findall(rf"(?<!\w){term}(?!\w)", translation.text)) >= wanted
 
 
 @pytest.mark.usefixtures("searched_terms")
-def test_terms_go_with_forced_beginnings(untrained, roomy):
-    held = Translator.load(untrained, config=roomy, device="cpu", glossary=Glossary(TERMS))
+def test_terms_go_with_forced_beginnings(untrained):
     lines, prefixes = ["one two three", "nine", "zebra"], ["vier Bein", "", "Zu"]
-    for line, prefix, text in zip(
-        lines, prefixes, held.translate(lines, prefixes=prefixes), strict=True
-    ):
+    texts = holding(untrained, TERMS, **ROOMY).translate(lines, prefixes=prefixes)
+    for line, prefix, text in zip(lines, prefixes, texts, strict=True):
         assert text.startswith(prefix)
-        assert all(is_word_of(term, text) for term in expected_terms(line))
+        assert all(is_word_of(term, text) for term in plain_demanded(TERMS, line))
 
 
 @pytest.mark.usefixtures("searched_terms")
-def test_terms_are_demanded_of_each_sentence(untrained, roomy):
-    config = roomy.model_copy(update={"split_sentences": True})
-    glossary = Glossary({"One": "acht", "four five": "neun"})
-    held = Translator.load(untrained, config=config, device="cpu", glossary=glossary)
+def test_terms_are_demanded_of_each_sentence(untrained):
+    changes = {**ROOMY, "split_sentences": True}
+    held = holding(untrained, {"One": "acht", "four five": "neun"}, **changes)
     whole = "One two. One three four. Five six."
     text, *parts = held.translate([whole, "One two. ", "One three four. ", "Five six."])
     assert text == " ".join(parts)
     assert len(re.findall(r"\bacht\b", text)) >= 2
+    config = untrained.config.decode.model_copy(update=changes)
     plain = Translator.load(untrained, config=config, device="cpu")
     # No term goes from one sentence to the next.
     assert parts[2] == next(plain.translate(["Five six."]))
@@ -418,25 +407,21 @@ def test_terms_are_demanded_of_each_sentence(untrained, roomy):
 
 @pytest.mark.parametrize("changes", [{"sample": True}, {"mbr_samples": 4}])
 def test_sampling_is_refused(changes, untrained):
-    config = untrained.config.decode.model_copy(update=changes)
     with pytest.raises(MtkitError, match=r"decode\.\w+: cannot be combined with a glossary"):
-        Translator.load(untrained, config=config, device="cpu", glossary=Glossary(TERMS))
+        holding(untrained, TERMS, **changes)
 
 
 def test_a_warning_names_the_line_of_a_window(untrained, caplog):
-    config = untrained.config.decode.model_copy(update={"max_length": 1})
-    held = Translator.load(untrained, config=config, device="cpu", glossary=Glossary(TERMS))
+    held = holding(untrained, TERMS, max_length=1)
     lines = ["four", "one", "", "zebra"]
     given = [Window(11, lines), Window(15, lines, numbers=[15, 15, 16, 16])]
     list(held.translate_windows(given))
-    found = [re.findall(r"^line \d+", record.getMessage()) for record in caplog.records]
-    assert list(itertools.chain(*found)) == ["line 12", "line 14", "line 15", "line 16"]
+    named = re.findall(r"^line \d+", "\n".join(caplog.messages), re.M)
+    assert named == ["line 12", "line 14", "line 15", "line 16"]
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "# nothing\n#\n"])
-def test_a_glossary_without_terms_is_reported_and_changes_nothing(
-    text, untrained, tmp_path, caplog
-):
+def test_a_glossary_without_terms_is_named_and_changes_nothing(text, untrained, tmp_path, caplog):
     path = tmp_path / "terms.tsv"
     path.write_text(text)
     plain = Translator.load(untrained, device="cpu")

@@ -49,25 +49,23 @@ def translate(folder: Path, run: Path, name: str) -> None:
 def translated(folder: Path, run: Run, lines: list[bytes]) -> tuple[int | None, bytes, str, int]:
     """Exit status, standard output, standard error and peak memory of the command."""
     (folder / "text.in").write_bytes(b"".join(line + b"\n" for line in lines))
-    child = Forked(
-        translate, folder, run.path, "text", err=folder / "text.err", environment=FEW_KERNELS
-    )
+    out, err, peak = (folder / f"text.{name}" for name in ("out", "err", "peak"))
+    child = Forked(translate, folder, run.path, "text", err=err, environment=FEW_KERNELS)
     status = child.wait(timeout=600)
-    err = (folder / "text.err").read_text(encoding="utf-8")
-    return status, (folder / "text.out").read_bytes(), err, int((folder / "text.peak").read_text())
+    return status, out.read_bytes(), err.read_text(encoding="utf-8"), int(peak.read_text())
 
 
 @pytest.fixture(scope="module")
 def answered(tiny_run, tmp_path_factory) -> dict[int, tuple[list[bytes], bytes, str, int]]:
     """Lines once, and again and again: what came out, what was said, and the peak of memory."""
-    found = {}
+    runs = {}
     for times in (1, OFTEN):
         lines = list(hostile_lines(LINES, SEED, long_every=LONG_EVERY)) * times
         folder = tmp_path_factory.mktemp("hostile")
         status, out, err, peak = translated(folder, tiny_run, lines)
         assert status == 0, err
-        found[times] = lines, out, err, peak
-    return found
+        runs[times] = lines, out, err, peak
+    return runs
 
 
 def test_one_line_of_utf8_comes_out_for_each_and_what_is_blank_stays_blank(answered):

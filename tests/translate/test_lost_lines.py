@@ -102,9 +102,8 @@ def test_weights_that_are_not_finite_are_refused_by_file_and_tensor(kind, untrai
     run = with_weights(untrained, tmp_path / "run", NOT_FINITE[kind])
     run.save(9, weights=untrained.select("last")[0], optimizer=None, state={})
     tensor = "" if kind == "all" else kind.split(" in ")[0]
-    message = (
-        rf"^{run.checkpoints()[0].path}/model\.safetensors: {tensor}.* not finite \(NaN\); use"
-    )
+    file = rf"{run.checkpoints()[0].path}/model\.safetensors"
+    message = rf"^{file}: {tensor}.* not finite \(NaN\); use"
     for engine in ENGINES:
         for precision in ("fp32", "int8", "bf16") if engine == "native" else ("fp32",):
             config = run.config.decode.model_copy(update={"engine": engine, "precision": precision})
@@ -129,7 +128,7 @@ def test_large_weights_are_finite_although_their_sum_is_not(untrained, tmp_path)
         ["translate", "--input", "in.txt", "--engine", "torch"],
         ["translate", "--input", "in.txt", "--format", "html"],
         ["score"],
-        ["force-decode", "in.txt", "in.txt"],
+        ["force-decode", "in.txt", "out.txt"],
         ["align", "in.txt", "in.txt"],
         ["serve", "--port", "0"],
     ],
@@ -138,6 +137,7 @@ def test_large_weights_are_finite_although_their_sum_is_not(untrained, tmp_path)
 def test_each_command_refuses_them_in_one_line(arguments, kind, prepared, tiny_run):
     with_weights(tiny_run, prepared.folder / "mine", (BROKEN | NOT_FINITE)[kind])
     prepared.write("in.txt", "one\ntwo\n")
+    prepared.write("out.txt", "eins\nzwei\n")
     outcome = prepared.mtkit("-q", *arguments, "--run", "mine", "--device", "cpu")
     assert ("computes no numbers" if kind in BROKEN else "not finite") in outcome.error
 
@@ -147,10 +147,11 @@ def without(search: Any, lost: list[str], ends: bool) -> Any:
     end = Hypothesis((), -1.0, -1.0, True, (-1.0,))
 
     def some(self: Any, sentences: Any, settings: Any, **options: Any) -> Any:
-        found = search(self, sentences, settings, **options)
         return [
             [end] * ends if sentence.text in lost else [copied(hypotheses[0], sentence)]
-            for sentence, hypotheses in zip(sentences, found, strict=True)
+            for sentence, hypotheses in zip(
+                sentences, search(self, sentences, settings, **options), strict=True
+            )
         ]
 
     return some

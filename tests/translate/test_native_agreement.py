@@ -2,6 +2,7 @@
 
 import random
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from support.program import printed
 from support.translators import changed_to, loaded, numbers
 
 from mtkit import native
+from mtkit.data import PreparedData
 from mtkit.run_folder import Run
 from mtkit.translate import ForcedDecoder, Glossary, Translation, Translator, Window
 
@@ -40,15 +42,15 @@ def reference(run: Run) -> Translator:
     return translator
 
 
-def assert_near(found: list[list[Translation]], expected: list[list[Translation]]) -> None:
+def assert_near(ours: list[list[Translation]], theirs: list[list[Translation]]) -> None:
     """The same translations; sums of more than 10 in float32 have an error above 1e-5."""
-    for ours, theirs in zip(found, expected, strict=True):
-        for one, other in zip(ours, theirs, strict=True):
+    for our_best, their_best in zip(ours, theirs, strict=True):
+        for mine, other in zip(our_best, their_best, strict=True):
             for name in ("text", "pieces", "finished"):
-                assert getattr(one, name) == getattr(other, name)
+                assert getattr(mine, name) == getattr(other, name)
             for name in ("score", "log_prob", "log_probs"):
                 wanted = pytest.approx(getattr(other, name), abs=1e-5, rel=1e-6)
-                assert getattr(one, name) == wanted
+                assert getattr(mine, name) == wanted
 
 
 @pytest.mark.parametrize("name", [slow("tiny_run"), slow("untrained"), "uneven"])
@@ -56,22 +58,18 @@ def test_translations_are_those_of_pytorch(name, request):
     run: Run = request.getfixturevalue(name)
     with_pytorch = reference(run)
     for changes in SEARCHES:
-        engines = (
-            loaded(run, "native", config=run.config.decode.model_copy(update=changes)),
-            changed_to(with_pytorch, **changes),
-        )
+        native = loaded(run, "native", config=run.config.decode.model_copy(update=changes))
         for n_best, prefixes in ((1, None), (3, PREFIXES)):
-            assert_near(
-                *(
-                    list(one.translate_nbest(LINES, n_best=n_best, prefixes=prefixes))
-                    for one in engines
-                )
+            ours, theirs = (
+                list(translator.translate_nbest(LINES, n_best=n_best, prefixes=prefixes))
+                for translator in (native, changed_to(with_pytorch, **changes))
             )
+            assert_near(ours, theirs)
 
 
-def facts(found: list[list[Translation]]) -> list[Any]:
+def facts(nbests: list[list[Translation]]) -> list[Any]:
     """All that is said of translations but for the time that they took."""
-    return [[vars(one) | {"seconds": 0} for one in of_line] for of_line in found]
+    return [[vars(best) | {"seconds": 0} for best in nbest] for nbest in nbests]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8", "bf16"])
@@ -84,45 +82,36 @@ def facts(found: list[list[Translation]]) -> list[Any]:
         {"sample": True, "temperature": 0.7, "top_k": 20, "top_p": 0.8},
     ],
 )
-def test_every_bit_is_the_same_in_any_batch_order_and_number_of_threads(
-    changes, precision, untrained, monkeypatch
-):
+def test_every_bit_is_the_same_in_any_batch_and_thread(changes, precision, untrained, monkeypatch):
     lines = [*numbers(60, seed=2), "", "nine " * 12, "x" * 300, "one"]
     order = random.Random(1).sample(range(len(lines)), len(lines))
     # So that two threads have several batches, whose sizes differ from those of one thread.
     monkeypatch.setattr("mtkit.translate.decoding.MIN_BATCH_TOKENS", 60)
-    results = {}
+    results: list[list[Any]] = []
     for batch_tokens in (1, 100_000):
         for threads in (1, 2):
             update = {"precision": precision, "batch_tokens": batch_tokens, **changes}
             config = untrained.config.decode.model_copy(update=update)
             with loaded(untrained, "native", config=config, workers=threads) as translator:
-                in_order = facts(list(translator.translate_nbest(lines, n_best=2)))
+                results.append(facts(list(translator.translate_nbest(lines, n_best=2))))
                 # A sample depends on the number of its line.
                 shuffled = Window(1, [lines[i] for i in order], numbers=[i + 1 for i in order])
                 ((_, placed),) = translator.translate_windows([shuffled], n_best=2)
-                found = facts(placed)
-            results[batch_tokens, threads, "in order"] = in_order
-            by_line = dict(zip(order, found, strict=True))
-            results[batch_tokens, threads, "shuffled"] = [by_line[i] for i in range(len(lines))]
-    (first, *others) = results.values()
-    assert len({str(one) for one in first}) > 40
-    for other in others:
-        assert other == first
+            by_line = dict(zip(order, facts(placed), strict=True))
+            results.append([by_line[i] for i in range(len(lines))])
+    assert len({str(of_line) for of_line in results[0]}) > 40
+    assert all(result == results[0] for result in results)
+
+
+def with_learned_positions(place: Path, data: PreparedData, count: int) -> Run:
+    config = changed(UNTRAINED, "model", positions="learned", max_positions=count)
+    return random_run(place, data, 1, config=config)
 
 
 @pytest.mark.parametrize("engine", ["torch", "native", "an ensemble", "with a glossary"])
 def test_a_source_is_cut_where_learned_positions_end(engine, tiny_data, tmp_path, caplog):
     sizes = [16, 19] if engine == "an ensemble" else [16]
-    runs = [
-        random_run(
-            tmp_path / str(size),
-            tiny_data,
-            1,
-            config=changed(UNTRAINED, "model", positions="learned", max_positions=size),
-        )
-        for size in sizes
-    ]
+    runs = [with_learned_positions(tmp_path / str(size), tiny_data, size) for size in sizes]
     settings = UNTRAINED.decode.model_copy(update={"max_source_tokens": 16})
     # With all of its 16 tokens, and no end of the sentence, of which a term is missing.
     longest = {"min_length": 16, "max_extra_length": 50}
@@ -152,11 +141,8 @@ def test_a_source_is_cut_where_learned_positions_end(engine, tiny_data, tmp_path
 
 
 @pytest.mark.parametrize("engine", ["torch", "native"])
-def test_a_translation_has_no_more_tokens_than_learned_positions(
-    engine, tiny_data, tmp_path, caplog
-):
-    config = changed(UNTRAINED, "model", positions="learned", max_positions=16)
-    run = random_run(tmp_path / "run", tiny_data, 1, config=config)
+def test_a_translation_ends_where_learned_positions_end(engine, tiny_data, tmp_path, caplog):
+    run = with_learned_positions(tmp_path / "run", tiny_data, 16)
     given = "eins " * 40
     cut = re.compile(r"line 2, translation: cut from \d+ to 16 tokens \(model\.max_positions\)")
     with loaded(run, engine, workers=1) as translator:
@@ -165,8 +151,8 @@ def test_a_translation_has_no_more_tokens_than_learned_positions(
         for beginnings in (None, ["", given]):
             caplog.clear()
             window = Window(1, ["one two", "one"], beginnings)
-            ((_, found),) = longer.translate_windows([window])
-            assert [len(best.log_probs) for (best, *_) in found] == [16, 16]
+            ((_, nbests),) = longer.translate_windows([window])
+            assert [len(best.log_probs) for (best, *_) in nbests] == [16, 16]
             assert len(cut.findall(caplog.text)) == (beginnings is not None)
         caplog.clear()
         scored = list(translator.score_given(["one two", "one"], ["eins", given]))
@@ -199,10 +185,8 @@ def test_translating_loads_no_pytorch_and_gives_its_texts(tiny_run):
     lines = numbers(20)
     expected = "".join(f"{text}\n" for text in reference(tiny_run).translate(lines))
     text = "".join(f"{line}\n" for line in lines)
-    assert said(tiny_run, "translate", text=text) == expected
-    assert said(tiny_run, "translate", "--workers", "2", "--batch-tokens", "1", text=text) == (
-        expected
-    )
+    for options in ((), ("--workers", "2", "--batch-tokens", "1")):
+        assert said(tiny_run, "translate", *options, text=text) == expected
     # A document needs it for the places of its formats only.
     paragraphs = text.replace("\n", "\n\n")
     for ending in ("md", "html"):

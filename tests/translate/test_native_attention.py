@@ -17,17 +17,17 @@ def test_alignments_are_those_of_pytorch(batch_tokens, is_kept, untrained, monke
     if not is_kept:
         monkeypatch.setattr(native_attention, "_MAX_KEPT", 0)
     config = untrained.config.decode.model_copy(update={"batch_tokens": batch_tokens})
-    found = {}
+    alignments = {}
     for engine in ("native", "torch"):
         with loaded(untrained, engine, config=config) as translator:
             aligner = translator.aligner()
             best = [best for best, *_ in translator.translate_nbest(LINES, n_best=1)]
             numbers_of = range(1, 1 + len(LINES))
-            found[engine] = align_by_sentence(aligner, LINES, best, numbers=numbers_of)
-    for native, torch in zip(found["native"], found["torch"], strict=True):
+            alignments[engine] = align_by_sentence(aligner, LINES, best, numbers=numbers_of)
+    for native, torch in zip(alignments["native"], alignments["torch"], strict=True):
         assert native.links == torch.links
         assert native.weights == pytest.approx(torch.weights, abs=1e-5)
-    assert sum(len(each.links) for each in found["native"]) > 100
+    assert sum(len(alignment.links) for alignment in alignments["native"]) > 100
 
 
 def test_a_repeated_translation_takes_the_room_of_one(untrained, monkeypatch):
@@ -39,5 +39,5 @@ def test_a_repeated_translation_takes_the_room_of_one(untrained, monkeypatch):
         assert isinstance(attention, NativeAttention)
         for _ in range(5):
             attention.put([7, 8, 3], [9, 10], weights)
-        (found,) = attention.mean([[7, 8, 3]], [[9, 10]])
-    assert found is weights
+        (mean,) = attention.mean([[7, 8, 3]], [[9, 10]])
+    assert mean is weights

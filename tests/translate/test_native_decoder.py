@@ -53,9 +53,7 @@ def test_a_forked_process_translates_in_threads_of_its_own(translator: Translato
         assert list(held.translate(lines)) == expected
 
 
-def test_pytorch_has_the_checkpoints_that_the_engine_has_and_loads_them_once(
-    tiny_run, tmp_path, monkeypatch
-):
+def test_pytorch_loads_the_checkpoints_of_the_engine_once(tiny_run, tmp_path, monkeypatch):
     if not_here := available():
         pytest.skip(not_here)
     run = Run.open(copied_run(tiny_run, tmp_path / "run"))
@@ -94,7 +92,7 @@ def test_an_error_in_a_thread_is_raised_where_the_translation_is_waited_for(tran
 
 
 NATIVE, TORCH = ("native", "native"), ("PyTorch", "PyTorch")
-ON_CPU = "needs the native engine on a CPU, but"
+ON_CPU, SEVERAL = "needs the native engine on a CPU, but", "several runs need PyTorch"
 
 
 @pytest.mark.parametrize(
@@ -119,11 +117,7 @@ ON_CPU = "needs the native engine on a CPU, but"
         ("", {"bf16": "vnni", "exact": False}, (*NATIVE, "fp32", "")),
         ("precision=int8", {"bf16": "amx", "exact": False}, (*NATIVE, "int8", "")),
         ("precision=bf16", {"bf16": "vnni"}, (*NATIVE, "bf16", "")),
-        (
-            "precision=int8",
-            {"n_runs": 2},
-            ("native", "PyTorch", "int8", "several runs need PyTorch"),
-        ),
+        ("precision=int8", {"n_runs": 2}, ("native", "PyTorch", "int8", SEVERAL)),
     ],
 )
 def test_engine_and_precision_are_those_of_the_table(settings, given, expected, monkeypatch):
@@ -144,22 +138,21 @@ def test_engine_and_precision_are_those_of_the_table(settings, given, expected, 
 
 def test_what_the_native_engine_cannot_do_is_done_by_pytorch_which_says_why(untrained, monkeypatch):
     native_engine.install(monkeypatch.setattr)
+    config = untrained.config.decode.model_copy(update={"precision": "int8"})
+    # What a resumed translation must have in common with its beginning.
+    assert Translator.load(untrained, device="cpu", config=config).precision == "native int8"
     with Translator.load(untrained, device="cpu", workers=2) as native:
         assert native.engine == "native, fp32, plain, 2 threads; search: native"
+        assert native.precision == "fp32"
         assert list(native.translate(["one two"])) == ["one two"]
         # PyTorch is loaded for what needs it.
         assert native.device == CPU
         assert next(native.score_given(["one"], ["eins"])).log_prob < 0
-    steps = "native, fp32, plain; search: PyTorch"
+    steps, pytorch = "native, fp32, plain; search: PyTorch", "PyTorch, .*; search: PyTorch"
     for run, how, why, options in (
-        ([untrained, untrained], steps, "several runs need PyTorch", {}),
+        ([untrained, untrained], steps, SEVERAL, {}),
         (untrained, steps, "a glossary needs PyTorch", {"glossary": Glossary({"one": "eins"})}),
-        (
-            untrained,
-            "PyTorch, fp32, CPU, .*; search: PyTorch",
-            "weights as trained need PyTorch",
-            {"prepared": False},
-        ),
+        (untrained, pytorch, "weights as trained need PyTorch", {"prepared": False}),
     ):
         with Translator.load(run, device="cpu", **options) as other:  # type: ignore[arg-type]
             assert re.search(rf"^{how} \({why}\)$", other.engine)
@@ -172,28 +165,12 @@ def test_what_the_native_engine_cannot_do_is_done_by_pytorch_which_says_why(untr
     ("workers", "device", "level"),
     [(None, "cpu", None), (2, "cpu", "WARNING"), (None, "cuda", "INFO")],
 )
-def test_pytorch_says_that_it_has_one_process_and_how_several_gpus_are_used(
-    workers, device, level, caplog, monkeypatch
-):
+def test_pytorch_says_how_several_gpus_are_used(workers, device, level, caplog, monkeypatch):
     caplog.set_level("INFO", "mtkit")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
     torch_models._note_process(workers, torch.device(device))
     assert [record.levelname for record in caplog.records] == [level] * (level is not None)
     assert all("one job for each with --shard I/N" in line for line in caplog.messages)
-
-
-@pytest.mark.parametrize(
-    ("engine", "precision", "expected"),
-    [("native", "auto", "fp32"), ("torch", "auto", "fp32"), ("native", "int8", "native int8")],
-)
-def test_a_translation_is_not_resumed_in_a_precision_that_changes_it(
-    engine, precision, expected, untrained, monkeypatch
-):
-    native_engine.install(monkeypatch.setattr)
-    changes = {"engine": engine, "precision": precision}
-    config = untrained.config.decode.model_copy(update=changes)
-    # What a resumed translation must have in common with its beginning.
-    assert Translator.load(untrained, device="cpu", config=config).precision == expected
 
 
 @pytest.mark.parametrize("what", ["ensemble", "glossary", "parser"])
@@ -203,22 +180,19 @@ def test_searches_in_python_find_the_same_with_steps_of_the_native_engine(untrai
     run: Any = {"ensemble": [untrained, untrained], "glossary": untrained, "parser": parser}
     lines = [*numbers(20), "nine " * 30]
     glossary = Glossary({"one": "eins", "nine": "zwei"}) if what == "glossary" else None
-    found = {}
+    decode = (parser if what == "parser" else untrained).config.decode
+    nbests = []
     for engine in ("auto", "torch"):
-        config = parser.config if what == "parser" else untrained.config
         changes = {"engine": engine, "well_formed_trees": what == "parser"}
-        with Translator.load(
-            run[what],
-            device="cpu",
-            config=config.decode.model_copy(update=changes),
-            glossary=glossary,
-        ) as translator:
+        options = {"config": decode.model_copy(update=changes), "glossary": glossary}
+        with Translator.load(run[what], device="cpu", **options) as translator:
             assert translator.engine.startswith("native") == (engine == "auto")
             assert "; search: PyTorch" in translator.engine
-            found[engine] = list(translator.translate_nbest(lines, n_best=2))
-    for own, plain in zip(*found.values(), strict=True):
-        assert [one.text for one in own] == [one.text for one in plain]
-        assert [one.score for one in own] == pytest.approx([one.score for one in plain], abs=1e-5)
+            nbests.append(list(translator.translate_nbest(lines, n_best=2)))
+    for own, plain in zip(*nbests, strict=True):
+        for ours, theirs in zip(own, plain, strict=True):
+            assert ours.text == theirs.text
+            assert ours.score == pytest.approx(theirs.score, abs=1e-5)
 
 
 def test_kernels_that_the_cpu_lacks_are_named_and_not_the_run(untrained, monkeypatch):

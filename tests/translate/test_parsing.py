@@ -48,10 +48,8 @@ def test_a_search_among_well_formed_trees_needs_no_repair(place, at, tree_data, 
     plain = place.mtkit(*command, stdin=given)
     masked = place.mtkit(*command, "--well-formed", stdin=given)
     for outcome, is_any in ((plain, True), (masked, False)):
-        trees = [
-            one for line in outcome.out.splitlines() for one in json.loads(line)["translations"]
-        ]
-        assert any(tree["repaired"] for tree in trees) == is_any
+        rows = map(json.loads, outcome.out.splitlines())
+        assert any(tree["repaired"] for row in rows for tree in row["translations"]) == is_any
 
 
 def test_a_tree_does_not_depend_on_its_batch(parser, tree_data):
@@ -81,9 +79,7 @@ def test_plain_text_is_split_into_words_as_in_the_treebank(place, at):
     assert leaves(outcome.out) == ["They", "'ll", "go", "."]
 
 
-def test_options_of_translations_are_refused_for_a_parser_and_the_other_way_round(
-    place, at, untrained
-):
+def test_options_of_translations_are_refused_for_parsers_and_the_reverse(place, at, untrained):
     for options in (["--alignments"], ["--split-sentences"], ["--format", "html"]):
         assert "is for translations" in place.refused("translate", *at, *options)
     plain = ["translate", "--run", untrained.path]
@@ -97,11 +93,11 @@ def test_a_given_tree_has_the_log_probability_that_the_search_gave_it(parser, tr
     lines = tree_data.text("test")[0][:5]
     config = parser.config.decode.model_copy(update={"well_formed_trees": True})
     with Translator.load(parser, config=config, device="cpu", tokenized=True) as translator:
-        found = [best for (best,) in translator.translate_nbest(lines, n_best=1)]
-        scored = list(translator.score_given(lines, [best.text for best in found]))
+        trees = [best for (best,) in translator.translate_nbest(lines, n_best=1)]
+        scored = list(translator.score_given(lines, [best.text for best in trees]))
         with pytest.raises(MtkitError, match="trees, line 1: unbalanced"):
             list(translator.score_given(["a"], ["(S (XX a)"]))
-    for best, again in zip(found, scored, strict=True):
+    for best, again in zip(trees, scored, strict=True):
         assert best.log_prob == pytest.approx(again.log_prob, abs=1e-4)
 
 
@@ -109,9 +105,8 @@ def test_a_linearised_parser_returns_what_the_trees_are_restored_from(parser, tr
     lines = tree_data.text("test")[0]
     trees = Translator.load(parser, device="cpu", tokenized=True).translate(lines)
     texts = Translator.load(parser, device="cpu", linearised=True).translate(lines)
-    assert [
-        str(restore(text, line.split()).tree) for text, line in zip(texts, lines, strict=True)
-    ] == list(trees)
+    for tree, text, line in zip(trees, texts, lines, strict=True):
+        assert str(restore(text, line.split()).tree) == tree
 
 
 def test_an_exported_parser_finds_the_same_trees(parser, tree_data, tmp_path):
@@ -124,9 +119,7 @@ def test_an_exported_parser_finds_the_same_trees(parser, tree_data, tmp_path):
     assert exported == own
 
 
-def test_a_run_on_trees_reports_f1_and_selects_the_best_by_it(
-    tiny_config, tree_data, tmp_path, caplog
-):
+def test_a_run_on_trees_reports_f1_and_selects_by_it(tiny_config, tree_data, tmp_path, caplog):
     config = changed(tiny_config, "train", best_metric="f1", valid_every=2)
     with caplog.at_level("INFO", logger="mtkit"):
         train.run(config, tree_data, tmp_path / "run", device="cpu")
@@ -156,20 +149,16 @@ def counting(tree_data, tiny_config, tmp_path_factory) -> Path:
     return place
 
 
-def test_a_parser_that_counts_words_parses_alone_with_threads_and_in_an_ensemble(
-    counting, tree_data
-):
+def test_a_parser_that_counts_words_parses_in_threads_and_in_an_ensemble(counting, tree_data):
     lines = tree_data.text("test")[0]
     alone = Translator.load(counting, tokenized=True)
     expected = list(alone.translate_nbest(lines, n_best=2))
-    with Translator.load(counting, tokenized=True, workers=2) as several:
-        found = list(several.translate_nbest(lines, n_best=2))
-    twice = Translator.load([counting, counting], tokenized=True)
-    for other in (found, list(twice.translate_nbest(lines, n_best=2))):
-        assert [one[0].text for one in other] == [one[0].text for one in expected]
-        assert [one[0].log_prob for one in other] == pytest.approx(
-            [one[0].log_prob for one in expected], abs=1e-4
-        )
+    for runs, workers in ((counting, 2), ([counting, counting], None)):
+        with Translator.load(runs, tokenized=True, workers=workers) as other:
+            nbests = list(other.translate_nbest(lines, n_best=2))
+        for (ours, *_), (theirs, *_) in zip(nbests, expected, strict=True):
+            assert ours.text == theirs.text
+            assert ours.log_prob == pytest.approx(theirs.log_prob, abs=1e-4)
 
 
 def test_words_are_counted_by_the_parts_of_a_tree_that_are_words(counting, tree_data):

@@ -5,7 +5,7 @@ import re
 from typing import cast
 
 import pytest
-from support.fake_translation import FakeTranslator, shuffled, translated_html
+from support.fake_translation import FakeTranslator, backwards, shuffled, translated_html
 
 from mtkit.translate import Translation, Translator, Window, with_placeholders
 
@@ -24,17 +24,13 @@ FAKES = [
 ]
 
 
-def backwards(words: list[str]) -> list[int]:
-    return [*range(len(words))][::-1]
-
-
 def translated(
     lines: list[str], fake: FakeTranslator, prefixes: list[str] | None = None
 ) -> list[str]:
     translator = cast(Translator, fake)
     windows = translator.translate_windows([Window(1, lines, prefixes)])
-    ((_, found),) = with_placeholders(translator, windows)
-    return [best.text for best, *_ in found]
+    ((_, nbests),) = with_placeholders(translator, windows)
+    return [best.text for best, *_ in nbests]
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -82,8 +78,8 @@ def test_digits_and_single_letters_at_a_placeholder_stay_there():
 def test_only_the_lines_that_lost_something_are_translated_again():
     fake = FakeTranslator(word=lambda word: word.replace("{x}", "y"))
     lines = ["one two", "one {y}", "one {x} two", "50 % &amp; <b>", " {x} one ", ""]
-    found = translated(lines, fake)
-    assert found == ["one two", "one {y}", "one {x} two", "50 % &amp; <b>", "{x} one", ""]
+    expected = ["one two", "one {y}", "one {x} two", "50 % &amp; <b>", "{x} one", ""]
+    assert translated(lines, fake) == expected
     assert fake.texts == [*lines, "one  two", "one"]
     assert fake.numbers == [1, 2, 3, 4, 5, 6, 3, 5]
 
@@ -109,8 +105,8 @@ def test_all_hypotheses_have_them_and_do_not_depend_on_the_other_lines(untrained
 
         def nbest(window: Window, n_best: int) -> list[list[Translation]]:
             windows = translator.translate_windows([window], n_best=n_best)
-            ((_, found),) = with_placeholders(translator, windows, n_best=n_best)
-            return found
+            ((_, nbests),) = with_placeholders(translator, windows, n_best=n_best)
+            return nbests
 
         together = nbest(Window(1, lines), 3)
         for i, line in enumerate(lines):
@@ -118,4 +114,4 @@ def test_all_hypotheses_have_them_and_do_not_depend_on_the_other_lines(untrained
             assert alone[0].text == together[i][0].text
         for line, hypotheses in zip(lines, together, strict=True):
             for part in re.findall(r"\{\S+\}|\[X0X\]|%d|http\S+(?=\.)", line):
-                assert [one.text.count(part) for one in hypotheses] == [1] * len(hypotheses)
+                assert all(hypothesis.text.count(part) == 1 for hypothesis in hypotheses)

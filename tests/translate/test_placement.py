@@ -44,21 +44,26 @@ class Drafts:
 
     def start(self, word: int) -> int:
         """The first token of a word of the draft."""
-        return len(self.tokenizer.encode(" ".join(self.text.split()[:word])))
+        return self.size(" ".join(self.text.split()[:word]))
+
+    def size(self, text: str) -> int:
+        return len(self.tokenizer.encode(text))
 
     def plan(
         self, text: str, terms: dict[str, int | None], *, prefix: str = "", limit: int = 100
     ) -> Plan:
         """The plan for terms, of which each has a word of the draft, by number, or none."""
-        self.text, self.words = text, list(terms.values())
-        demands = [
-            Demand(term, partial(list, [UNK_ID, number])) for number, term in enumerate(terms)
-        ]
-        encode = self.tokenizer.encode
-        draft = Draft(Sentence(1, SOURCE, encode(prefix), demands), encode(text), limit)
+        sentence = self.sentence(text, terms, prefix)
+        draft = Draft(sentence, self.tokenizer.encode(text), limit)
         (plan,) = self.planner.plans([draft])
         assert plan is not None
         return plan
+
+    def sentence(self, text: str, terms: dict[str, int | None], prefix: str) -> Sentence:
+        """A sentence that demands the terms; the text is its draft."""
+        self.text, self.words = text, list(terms.values())
+        demands = [Demand(term, partial(list, [UNK_ID, i])) for i, term in enumerate(terms)]
+        return Sentence(1, SOURCE, self.tokenizer.encode(prefix), demands)
 
     def kept(self, plan: Plan) -> str:
         """The text that a translation begins with."""
@@ -78,7 +83,7 @@ def test_a_term_replaces_the_word_that_depends_on_it(drafts):
     assert drafts.kept(plan) == "eins"
     (deadline,) = plan.deadlines
     # By then the draft has its word, or the term if that is longer.
-    size = max(len(drafts.tokenizer.encode(word)) for word in ("vier", "acht"))
+    size = max(map(drafts.size, ("vier", "acht")))
     assert deadline == (drafts.start(3) + size, 0)
 
 
@@ -87,26 +92,23 @@ def test_a_term_that_no_word_depends_on_may_be_anywhere(drafts):
     assert (list(plan.prefix), plan.deadlines) == ([], [])
     plan = drafts.plan(TEXT, {"acht": None, "neun": 3})
     assert list(plan.prefix) == []
-    assert [deadline.remaining for deadline in plan.deadlines] == [
-        len(drafts.tokenizer.encode("acht"))
-    ]
+    (deadline,) = plan.deadlines
+    assert deadline.remaining == drafts.size("acht")
 
 
 def test_terms_that_the_draft_has_are_demanded_too(drafts):
     plan = drafts.plan(TEXT, {"sechs": None, "eins": None, "acht": 3})
     assert drafts.kept(plan) == "eins"
-    assert plan.tracker.total == sum(
-        len(drafts.tokenizer.encode(word)) for word in ("sechs", "eins", "acht")
-    )
+    assert plan.tracker.total == sum(map(drafts.size, ("sechs", "eins", "acht")))
     (deadline,) = plan.deadlines
-    assert deadline.remaining == len(drafts.tokenizer.encode("sechs"))
+    assert deadline.remaining == drafts.size("sechs")
 
 
 def test_several_terms_have_deadlines_in_the_order_of_their_words(drafts):
     plan = drafts.plan(TEXT, {"acht": 4, "neun": 2})
     assert drafts.kept(plan) == ""
     first, last = plan.deadlines
-    assert first.remaining == len(drafts.tokenizer.encode("acht"))
+    assert first.remaining == drafts.size("acht")
     assert last.remaining == 0
     assert first.length < last.length
 
@@ -118,7 +120,7 @@ def test_a_forced_beginning_stays(drafts):
 
 
 def test_what_is_kept_leaves_room_for_the_terms(drafts):
-    limit = len(drafts.tokenizer.encode(TEXT))
+    limit = drafts.size(TEXT)
     plan = drafts.plan(TEXT, {"acht": 5, "neun neun neun": 4}, limit=limit)
     assert len(plan.prefix) + plan.tracker.after(plan.prefix) <= limit
 
@@ -135,9 +137,7 @@ def test_what_is_kept_leaves_room_for_the_terms(drafts):
         ("das/", "Wort", " ist neu", "Buch", "das/Buch ist neu"),
     ],
 )
-def test_a_term_has_a_space_before_it_where_the_word_that_it_replaces_has_one(
-    before, word, after, term, expected, monkeypatch
-):
+def test_a_term_is_spaced_as_what_it_replaces(before, word, after, term, expected, monkeypatch):
     lines = ["我用接口。 我用 接口。 苹果", "das Wort / ist neu API Buch (das/Wort) /Wort"]
     tokenizer = Tokenizer.learn(lines, 310)
     drafts = Drafts(tokenizer, monkeypatch)
@@ -148,7 +148,7 @@ def test_a_term_has_a_space_before_it_where_the_word_that_it_replaces_has_one(
     assert tokenizer.decode(drafts.plan(text, {term: 0}).pasted) == expected
 
 
-WEAK = "eins zwei drei vier"
+WEAK, LONG = "eins zwei drei vier", "zwei drei vier fünf sechs sieben neun"
 
 
 @pytest.mark.parametrize(
@@ -163,13 +163,7 @@ WEAK = "eins zwei drei vier"
         ({"acht drei": 2}, "", "eins zwei acht drei", 0, None),
         # Far less probable, much longer, a loop of a word, of several, of subwords.
         ({"acht": 2}, "", "eins zwei acht neun", 10.1, "eins zwei acht vier"),
-        (
-            {"acht": 2},
-            "",
-            "eins acht zwei drei vier fünf sechs sieben neun",
-            0,
-            "eins zwei acht vier",
-        ),
+        ({"acht": 2}, "", f"eins acht {LONG}", 0, "eins zwei acht vier"),
         ({"acht": 0}, "", "acht neun neun neun", 0, "acht zwei drei vier"),
         ({"acht": 3}, "", "acht eins acht eins acht eins", 0, "eins zwei drei acht"),
         ({"acht": 2, "neun": 0}, "", "neun acht zwei zwei zwei", 0, "neun zwei acht vier"),
@@ -189,24 +183,15 @@ WEAK = "eins zwei drei vier"
 def test_a_search_that_went_wrong_gives_the_draft_with_terms_in_their_places(
     drafts, terms, prefix, searched, loss, expected
 ):
-    drafts.text, drafts.words = WEAK, list(terms.values())
-    encode = drafts.tokenizer.encode
-    demands = [Demand(term, partial(list, [UNK_ID, i])) for i, term in enumerate(terms)]
-    sentence = Sentence(1, SOURCE, encode(prefix), demands)
+    encode, sentence = drafts.tokenizer.encode, drafts.sentence(WEAK, terms, prefix)
     # Each token of the draft and of the pasted one has -1, EOS too.
     size = len(encode(expected or "eins zwei acht vier")) + 1
     log_prob = -size - loss
-    found = Hypothesis(tuple(encode(searched)), log_prob, log_prob, True, ())
+    result = Hypothesis(tuple(encode(searched)), log_prob, log_prob, True, ())
     free = Hypothesis(tuple(encode(WEAK)), -5.0, -5.0, True, ())
     settings = SearchSettings([100], BOS_ID, EOS_ID, 0.0)
-    ((best, *others),) = drafts.planner.complete(
-        [sentence],
-        [[free]],
-        settings,
-        beam_size=1,
-        n_best=1,
-        search=lambda *_: [[found] if searched else []],
-    )
+    how = {"beam_size": 1, "n_best": 1, "search": lambda *_: [[result] if searched else []]}
+    ((best, *others),) = drafts.planner.complete([sentence], [[free]], settings, **how)
     assert not others
     assert drafts.tokenizer.decode(best.tokens) == (searched if expected is None else expected)
     if expected not in (None, WEAK):

@@ -21,12 +21,12 @@ class Counted:
 
 def test_no_more_lines_are_read_than_a_window_holds(translator):
     lines = Counted()
-    found = translator.translate(lines)
+    texts = translator.translate(lines)
     assert lines.taken == 0
-    next(found)
+    next(texts)
     assert lines.taken <= WINDOW_LINES
     for _ in range(WINDOW_LINES):
-        next(found)
+        next(texts)
     assert lines.taken <= 2 * WINDOW_LINES
 
 

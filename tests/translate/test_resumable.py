@@ -84,9 +84,7 @@ def test_what_is_done_is_not_done_again(tmp_path: Path):
         (".zst", zstd.decompress),
     ],
 )
-def test_the_output_is_that_of_all_windows_and_compressed_if_its_name_ends_so(
-    ending, decompress, tmp_path
-):
+def test_the_output_has_all_windows_compressed_if_its_name_ends_so(ending, decompress, tmp_path):
     first, second = tmp_path / f"first{ending}", tmp_path / f"second{ending}"
     stop_at(5, first)
     for output in (first, second):

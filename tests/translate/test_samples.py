@@ -11,25 +11,23 @@ from mtkit.translate.requests import Translation
 
 def test_what_is_drawn_depends_on_the_seed_and_the_number_of_the_line_alone(exact):
     lines = [*numbers(20), "", "nine " * 30, "one two", "one two"]
-    drawn = {
-        batch_tokens: texts_of(
-            changed_to(exact, sample=True, batch_tokens=batch_tokens).translate_nbest(
-                lines, n_best=3
-            )
-        )
-        for batch_tokens in (1, 100, 100_000)
-    }
-    assert drawn[1] == drawn[100] == drawn[100_000]
+
+    def drawn(lines: list[str], **settings: int) -> list[list[str]]:
+        sampler = changed_to(exact, sample=True, **settings)
+        return texts_of(sampler.translate_nbest(lines, n_best=3))
+
+    texts = drawn(lines, batch_tokens=1)
+    assert texts == drawn(lines, batch_tokens=100) == drawn(lines, batch_tokens=100_000)
     # Other lines before and after it, and it is the seventh all the same.
     sampler = changed_to(exact, sample=True)
-    ((_, found),) = sampler.translate_windows([Window(7, [lines[6]])], n_best=3)
-    assert texts_of(found) == [drawn[1][6]]
-    assert texts_of(sampler.translate_nbest(["x"] * 6 + lines[6:8], n_best=3))[6:] == drawn[1][6:8]
+    ((_, seventh),) = sampler.translate_windows([Window(7, [lines[6]])], n_best=3)
+    assert texts_of(seventh) == [texts[6]]
+    assert drawn(["x"] * 6 + lines[6:8])[6:] == texts[6:8]
     # As another line, or with another seed, it is drawn otherwise.
-    assert drawn[1][-1] != drawn[1][-2]
-    other = texts_of(changed_to(exact, sample=True, seed=2).translate_nbest(lines, n_best=3))
-    assert sum(a == b for a, b in zip(other, drawn[1], strict=True)) <= 2
-    assert other[20] == drawn[1][20] == [""]
+    assert texts[-1] != texts[-2]
+    other = drawn(lines, seed=2)
+    assert sum(a == b for a, b in zip(other, texts, strict=True)) <= 2
+    assert other[20] == texts[20] == [""]
 
 
 def test_several_samples_come_in_the_order_in_which_they_are_drawn(exact):
@@ -50,8 +48,8 @@ def test_draws_from_one_subword_are_greedy_search(exact):
     greedy = changed_to(exact, beam_size=1)
     for settings in ({"top_k": 1}, {"top_p": 1e-9}, {"temperature": 1e-4}):
         sampler = changed_to(exact, sample=True, **settings)
-        found = list(sampler.translate_nbest(lines, n_best=1))
-        for (ours,), (best,) in zip(found, greedy.translate_nbest(lines, n_best=1), strict=True):
+        samples, expected = (x.translate_nbest(lines, n_best=1) for x in (sampler, greedy))
+        for (ours,), (best,) in zip(samples, expected, strict=True):
             assert ours.pieces == best.pieces
             # Of the model, whatever was drawn from.
             assert ours.log_probs == pytest.approx(best.log_probs, abs=1e-5)
@@ -66,30 +64,25 @@ def test_minimum_bayes_risk_takes_the_sample_that_is_most_like_the_others(exact)
     assert list(chosen.translate(lines)) == [of_line[0] for of_line in texts_of(ranked)]
     chrf = CHRF()
     repeated = 0
-    for samples, found in list(zip(drawn, ranked, strict=True))[:-1]:
+    for samples, chosen_of_line in list(zip(drawn, ranked, strict=True))[:-1]:
         texts = [sample.text for sample in samples]
+        # Each text is compared with itself once less.
         of_text = {
-            text: sum(
-                chrf.sentence_score(text, [other]).score for j, other in enumerate(texts) if j != i
-            )
-            / 11
-            for i, text in enumerate(texts)
+            text: (sum(chrf.sentence_score(text, [other]).score for other in texts) - 100) / 11
+            for text in texts
         }
         # Each text once; its own likeness to its repetitions counts.
-        assert sorted(one.text for one in found) == sorted(of_text)
-        assert [one.score for one in found] == pytest.approx(
-            sorted(of_text.values(), reverse=True), abs=1e-6
-        )
-        assert [of_text[one.text] for one in found] == pytest.approx(
-            [one.score for one in found], abs=1e-6
-        )
+        assert sorted(best.text for best in chosen_of_line) == sorted(of_text)
+        scores = [best.score for best in chosen_of_line]
+        assert scores == sorted(scores, reverse=True)
         # Everything else is of the first sample with this text.
         firsts = {sample.text: sample for sample in reversed(samples)}
-        for one in found:
-            assert one.pieces == firsts[one.text].pieces
+        for best in chosen_of_line:
+            assert best.score == pytest.approx(of_text[best.text], abs=1e-6)
+            assert best.pieces == firsts[best.text].pieces
         repeated += len(of_text) < 12
     assert repeated
-    assert [(one.text, one.score) for one in ranked[-1]] == [("", 0.0)]
+    assert [(best.text, best.score) for best in ranked[-1]] == [("", 0.0)]
 
 
 def test_the_first_of_samples_with_equal_text_is_returned():

@@ -14,23 +14,23 @@ from mtkit.translate.translator import Translator
 def step_by_step(translator: Translator, source: str, translation: str) -> list[float]:
     """Log-probability of each token, by the cached steps that the search takes."""
     src = torch.tensor([[*translator.tokenizer.encode(source), EOS_ID]])
-    found, token = [], BOS_ID
+    steps, token = [], BOS_ID
     with torch.no_grad():
         engine = Engine(translator.model)
         cache = engine.start(src, 1)
         for wanted in (*translator.tokenizer.encode(translation), EOS_ID):
             log_probs = engine.step(torch.tensor([token]), torch.tensor([0]), cache)
-            found.append(float(log_probs[0, wanted]))
+            steps.append(float(log_probs[0, wanted]))
             token = wanted
-    return found
+    return steps
 
 
 def test_given_translations_score_what_the_steps_of_the_search_give_them(translator):
     sources = [line for line in numbers(20) if line]
     targets = [line for line in numbers(20, seed=7) if line]
     for batch_tokens in (1, 4096):
-        found = list(with_batches_of(translator, batch_tokens).score_given(sources, targets))
-        for scored, source, target in zip(found, sources, targets, strict=True):
+        scores = with_batches_of(translator, batch_tokens).score_given(sources, targets)
+        for scored, source, target in zip(scores, sources, targets, strict=True):
             wanted = step_by_step(translator, source, target)
             assert scored.log_probs == pytest.approx(wanted, abs=1e-5)
             assert scored.log_prob == pytest.approx(sum(wanted), abs=1e-5)
@@ -46,12 +46,12 @@ def test_what_the_search_found_scores_what_it_reported(ending_run, tiny_data):
         translator = loaded(ending_run, engine)
         sources, _ = tiny_data.text("test")
         # A text says neither that it was cut off nor which of its segmentations the model chose.
+        encode = translator.tokenizer.encode
         comparable = [
-            (line, one)
+            (line, best)
             for line in sources
-            for one in next(translator.translate_nbest([line], n_best=4))
-            if one.finished
-            and ids_of(translator, one.pieces) == [*translator.tokenizer.encode(one.text), EOS_ID]
+            for best in next(translator.translate_nbest([line], n_best=4))
+            if best.finished and ids_of(translator, best.pieces) == [*encode(best.text), EOS_ID]
         ]
         assert len(comparable) >= 20
         lines, translations = zip(*comparable, strict=True)
@@ -65,12 +65,10 @@ def test_what_the_search_found_scores_what_it_reported(ending_run, tiny_data):
 
 def test_any_line_can_be_scored_in_order_and_blank_ones_as_they_are_translated(translator):
     backwards = HOSTILE[::-1]
-    found = list(translator.score_given(HOSTILE, backwards))
-    assert len(found) == len(HOSTILE)
-    alone = [
-        next(translator.score_given([a], [b])) for a, b in zip(HOSTILE, backwards, strict=True)
-    ]
-    assert [x.log_prob for x in found] == pytest.approx([x.log_prob for x in alone], abs=1e-4)
+    scores = translator.score_given(HOSTILE, backwards)
+    for scored, source, target in zip(scores, HOSTILE, backwards, strict=True):
+        (alone,) = translator.score_given([source], [target])
+        assert scored.log_prob == pytest.approx(alone.log_prob, abs=1e-4)
     (blank,) = translator.score_given([" "], [""])
     assert (blank.pieces, blank.log_prob, blank.score) == ((), 0.0, 0.0)
     # Nothing as the translation of something is the end at once.

@@ -44,24 +44,23 @@ def search(
 
 def enumerated(table: int, *, limit: int, alpha: float, vocab: int) -> list[tuple[float, tuple]]:
     """Every sequence that ends within the limit, best first."""
-    found = []
+    scored = []
     for length in range(limit):
         for tokens in itertools.product(range(2, vocab), repeat=length):
             score = total(table, (*tokens, EOS), vocab) / ((5 + length + 1) / 6) ** alpha
-            found.append((score, tokens))
-    return sorted(found, reverse=True)
+            scored.append((score, tokens))
+    return sorted(scored, reverse=True)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 2.0, -0.5])
 def test_a_beam_as_wide_as_the_table_finds_what_enumeration_finds(alpha: float):
     vocab, limit = 4, 4
     tables = list(range(12))
-    found, _ = search(tables, width=16, limit=limit, alpha=alpha, vocab=vocab, n_best=5)
-    for table, hypotheses in zip(tables, found, strict=True):
+    nbests, _ = search(tables, width=16, limit=limit, alpha=alpha, vocab=vocab, n_best=5)
+    for table, hypotheses in zip(tables, nbests, strict=True):
         expected = enumerated(table, limit=limit, alpha=alpha, vocab=vocab)[:5]
-        assert [h.tokens for h in hypotheses] == [tokens for _, tokens in expected]
-        assert [h.score for h in hypotheses] == pytest.approx([score for score, _ in expected])
-        assert all(h.finished for h in hypotheses)
+        for h, (score, tokens) in zip(hypotheses, expected, strict=True):
+            assert (h.tokens, h.score, h.finished) == (tokens, pytest.approx(score), True)
 
 
 @pytest.mark.parametrize("width", [1, 16])
@@ -69,22 +68,18 @@ def test_a_token_that_only_a_prefix_may_have_is_certain_and_counts_for_the_lengt
     vocab, limit, tag = 4, 4, 3
     tables = list(range(12))
     constraints = Constraints(prefixes=[[tag]] * len(tables), forbidden=[tag])
-    found, _ = search(
-        tables, width=width, limit=limit, alpha=1.0, vocab=vocab, constraints=constraints
-    )
-    for table, (best, *_) in zip(tables, found, strict=True):
+    options = {"width": width, "limit": limit, "alpha": 1.0, "vocab": vocab}
+    nbests, _ = search(tables, constraints=constraints, **options)
+    for table, (best, *_) in zip(tables, nbests, strict=True):
         assert best.tokens[0] == tag
         assert best.token_log_probs[0] == 0.0
         assert tag not in best.tokens[1:]
         # Every sequence of token 2 behind the tag.
-        rows = {
-            tokens: total(table, tokens, vocab) - total(table, (tag,), vocab)
-            for n in range(limit - 1)
-            for tokens in [(tag, *[2] * n, EOS)]
-        }
-        ended = (*best.tokens, EOS) if best.finished else best.tokens
+        ends = [(tag, *[2] * n, EOS) for n in range(limit - 1)]
+        of_tag = total(table, (tag,), vocab)
+        rows = {tokens: total(table, tokens, vocab) - of_tag for tokens in ends}
         if best.finished:
-            assert best.log_prob == pytest.approx(rows[ended])
+            assert best.log_prob == pytest.approx(rows[(*best.tokens, EOS)])
         if width > 1:
             scores = {tokens: s / ((5 + len(tokens)) / 6) for tokens, s in rows.items()}
             assert best.score == pytest.approx(max(scores.values()))
@@ -133,10 +128,10 @@ def test_the_length_penalty_equals_numbers_worked_by_hand():
     assert length_penalty(20, 0.6, "power") == pytest.approx(6.034, abs=1e-3)
 
 
-def assert_scores_of_the_step(found: list[list[Hypothesis]]) -> None:
+def assert_scores_of_the_step(nbests: list[list[Hypothesis]]) -> None:
     """Some hypotheses ended and some did not; the length penalty is 0.6."""
-    assert {h.finished for hypotheses in found for h in hypotheses} == {True, False}
-    for table, hypotheses in enumerate(found):
+    assert {h.finished for hypotheses in nbests for h in hypotheses} == {True, False}
+    for table, hypotheses in enumerate(nbests):
         for h in hypotheses:
             whole = (*h.tokens, EOS) if h.finished else h.tokens
             given = [log_probs(table, whole[:i], 5)[token] for i, token in enumerate(whole)]
@@ -148,8 +143,8 @@ def assert_scores_of_the_step(found: list[list[Hypothesis]]) -> None:
 @pytest.mark.parametrize("width", [1, 4])
 def test_every_token_has_the_log_probability_that_the_step_gave_it(width: int):
     options = {"width": width, "limit": 3, "alpha": 0.6, "vocab": 5, "n_best": width}
-    found, _ = search(list(range(20)), **options, constraints=Constraints(min_length=2))
-    assert_scores_of_the_step(found)
+    nbests, _ = search(list(range(20)), **options, constraints=Constraints(min_length=2))
+    assert_scores_of_the_step(nbests)
 
 
 def test_more_hypotheses_than_the_beam_holds_are_refused():
@@ -168,7 +163,7 @@ def constrained(
 def best_of(table: int, allowed: Callable[[tuple[int, ...]], bool], vocab: int) -> Any:
     """The best that ends within four tokens, of what is allowed: its tokens and its score."""
     every = enumerated(table, limit=4, alpha=0.6, vocab=vocab)
-    score, tokens = next(found for found in every if allowed(found[1]))
+    score, tokens = next((score, tokens) for score, tokens in every if allowed(tokens))
     return tokens, pytest.approx(score)
 
 
@@ -176,8 +171,8 @@ def test_a_forced_prefix_leaves_the_best_of_what_begins_with_it():
     prefixes = [(2,), (3,), (3, 2), ()]
     constraints = Constraints(prefixes=prefixes)
     for width in (1, 32):
-        found = constrained(constraints, width=width, limit=4, vocab=4)
-        for table, (prefix, (best,)) in enumerate(zip(prefixes, found, strict=True)):
+        nbests = constrained(constraints, width=width, limit=4, vocab=4)
+        for table, (prefix, (best,)) in enumerate(zip(prefixes, nbests, strict=True)):
             assert best.tokens[: len(prefix)] == prefix
             whole = (*best.tokens, EOS) if best.finished else best.tokens
             assert best.log_prob == pytest.approx(total(table, whole, 4))
@@ -239,9 +234,8 @@ def test_the_top_k_in_two_stages_are_the_top_k(V: int, monkeypatch: pytest.Monke
     # The last columns, which fill no block, can be among them.
     values[3, -1] = 9.0
     for k in (1, 8):
-        found, wanted = top_k(values, k), values.topk(k)
-        assert torch.equal(found[0], wanted.values)
-        assert torch.equal(found[1], wanted.indices)
+        for mine, wanted in zip(top_k(values, k), values.topk(k), strict=True):
+            assert torch.equal(mine, wanted)
 
 
 # Sampling
@@ -250,23 +244,19 @@ def test_the_top_k_in_two_stages_are_the_top_k(V: int, monkeypatch: pytest.Monke
 def drawn(
     tables: list[int],
     *,
-    lines: Sequence[int],
     n_samples: int,
     limit: int = 6,
     vocab: int = 5,
-    seed: int = 1,
     sampling: Sampling = Sampling(),  # noqa: B008
     constraints: Constraints | None = None,
-) -> tuple[list[list[Hypothesis]], Prefixes]:
-    cache = Prefixes(tables, n_samples)
-    found = sample(
+) -> list[list[Hypothesis]]:
+    return sample(
         step_of(n_samples, vocab),
-        cache,
+        Prefixes(tables, n_samples),
         SearchSettings([limit] * len(tables), BOS, EOS, alpha=0.6, constraints=constraints),
         sampling,
-        uniforms(seed, lines, n_samples=n_samples, steps=limit),
+        uniforms(1, tables, n_samples=n_samples, steps=limit),
     )
-    return found, cache
 
 
 def grid(
@@ -274,29 +264,28 @@ def grid(
     *,
     sampling: Sampling = Sampling(),  # noqa: B008
     constraints: Constraints | None = None,
-    points: int = 1800,
 ) -> list[int]:
-    """First tokens for random numbers in the middle of so many equal parts of [0, 1), in order."""
+    """First tokens for random numbers in the middle of 1,800 equal parts of [0, 1), in order."""
+    points = 1800
     values = (np.arange(points) + 0.5) / points
     row = [math.log(p) if p else -math.inf for p in probabilities]
-    (found,) = sample(
+    (samples,) = sample(
         forced_step([row]),
         Prefixes([0], points),
         SearchSettings([1], BOS, EOS, alpha=0.0, constraints=constraints),
         sampling,
         values.reshape(1, points, 1),
     )
-    for h in found:
-        # The model's own, whatever was drawn from.
-        token = EOS if h.finished else h.tokens[0]
+    tokens = [EOS if h.finished else h.tokens[0] for h in samples]
+    # The model's own, whatever was drawn from.
+    for h, token in zip(samples, tokens, strict=True):
         assert math.exp(h.log_prob) == pytest.approx(probabilities[token])
-    return [EOS if h.finished else h.tokens[0] for h in found]
+    return tokens
 
 
 def test_every_draw_has_the_probabilities_and_the_score_of_the_model():
     sampling = Sampling(temperature=1.7, top_k=3)
-    found, _ = drawn(list(range(10)), lines=range(10), n_samples=8, limit=4, sampling=sampling)
-    assert_scores_of_the_step(found)
+    assert_scores_of_the_step(drawn(list(range(10)), n_samples=8, limit=4, sampling=sampling))
 
 
 def philox(key: tuple[int, int], counter: tuple[int, int, int, int]) -> list[int]:
@@ -350,15 +339,9 @@ def test_a_sample_of_stratified_numbers_has_no_part_of_its_own():
 WORDS = [0.0, 0.05, 0.25, 0.1, 0.2, 0.1, 0.3]
 
 
-def test_tokens_lie_in_order_of_their_ids_and_each_is_as_wide_as_it_is_probable():
-    tokens = grid(WORDS)
-    assert tokens == sorted(tokens)
-    assert Counter(tokens) == {EOS: 90, 2: 450, 3: 180, 4: 360, 5: 180, 6: 540}
-
-
 def test_a_token_of_no_probability_is_never_drawn():
     row = [[-math.inf, -math.inf, math.log(0.3), -math.inf, math.log(0.7), -math.inf]]
-    (found,) = sample(
+    (samples,) = sample(
         forced_step(row),
         Prefixes([0], 4),
         SearchSettings([1], BOS, EOS, alpha=0.0),
@@ -366,13 +349,7 @@ def test_a_token_of_no_probability_is_never_drawn():
         # The least and the largest there can be, and both sides of the edge.
         np.array([0, 1 - 2**-53, 0.3 - 1e-9, 0.3 + 1e-9]).reshape(1, 4, 1),
     )
-    assert [h.tokens for h in found] == [(2,), (4,), (2,), (4,)]
-
-
-def test_a_temperature_divides_log_probabilities():
-    # Square roots: 0.8, 0.4, 0.2 and 0.4, of 1.8.
-    tokens = grid([0, 0.64, 0.16, 0.04, 0.16], sampling=Sampling(temperature=2.0))
-    assert Counter(tokens) == {1: 800, 2: 400, 3: 200, 4: 400}
+    assert [h.tokens for h in samples] == [(2,), (4,), (2,), (4,)]
 
 
 @pytest.mark.parametrize(
@@ -383,7 +360,9 @@ def test_a_temperature_divides_log_probabilities():
         # Of two words that are equal the one with the least id.
         (Sampling(top_k=4), {2, 3, 4, 6}),
         (Sampling(top_p=0.8), {2, 3, 4, 6}),
+        (Sampling(), {1, 2, 3, 4, 5, 6}),
         (Sampling(top_k=7), {1, 2, 3, 4, 5, 6}),
+        (Sampling(temperature=2.0), {1, 2, 3, 4, 5, 6}),
         (Sampling(top_p=0.29), {6}),
         (Sampling(top_p=0.31), {2, 6}),
         (Sampling(top_p=0.76), {2, 3, 4, 6}),
@@ -396,7 +375,10 @@ def test_a_temperature_divides_log_probabilities():
     ],
 )
 def test_the_tokens_that_a_filter_leaves_keep_their_proportions(sampling: Sampling, kept: set[int]):
-    counts = Counter(grid(WORDS, sampling=sampling))
+    tokens = grid(WORDS, sampling=sampling)
+    # Each is as wide as it is probable, in order of their ids.
+    assert tokens == sorted(tokens)
+    counts = Counter(tokens)
     assert counts.keys() == kept
     masses = {token: WORDS[token] ** (1 / sampling.temperature) for token in kept}
     for token, mass in masses.items():
@@ -405,9 +387,7 @@ def test_the_tokens_that_a_filter_leaves_keep_their_proportions(sampling: Sampli
 
 @pytest.mark.parametrize("sampling", [Sampling(top_k=20), Sampling(top_p=0.7), Sampling(2.0, 30)])
 @pytest.mark.parametrize("at_once", [1, 2**18])
-def test_many_rows_of_many_tokens_are_drawn_as_one_row_in_plain_python(
-    sampling, at_once, monkeypatch
-):
+def test_many_rows_of_many_tokens_are_drawn_as_in_plain_python(sampling, at_once, monkeypatch):
     monkeypatch.setattr("mtkit.translate.search.independent.DRAWN_AT_ONCE_CPU", at_once)
     # The nucleus of some rows is larger than what is looked at first.
     monkeypatch.setattr("mtkit.translate.search.independent.NUCLEUS", 8)
@@ -421,9 +401,9 @@ def test_many_rows_of_many_tokens_are_drawn_as_one_row_in_plain_python(
         return rows[slots]
 
     settings = SearchSettings([1] * R, BOS, EOS, alpha=0.0)
-    found = sample(step, Prefixes([0] * R, 1), settings, sampling, numbers)
+    samples = sample(step, Prefixes([0] * R, 1), settings, sampling, numbers)
     sizes = set()
-    for row, u, (h,) in zip(rows.double().tolist(), numbers.flatten(), found, strict=True):
+    for row, u, (h,) in zip(rows.double().tolist(), numbers.flatten(), samples, strict=True):
         mass = [math.exp(x / sampling.temperature) for x in row]
         order = sorted(range(V), key=lambda token: -mass[token])[: sampling.top_k or V]
         wanted = sampling.top_p * sum(mass[token] for token in order)
@@ -448,5 +428,4 @@ def test_what_constraints_exclude_leaves_its_probability_to_the_others():
 
 def test_a_sample_without_a_possible_token_is_left_out():
     held = Constraints(min_length=5, no_repeat_ngram=1)
-    found, _ = drawn([1, 2], lines=[1, 2], n_samples=3, vocab=4, constraints=held)
-    assert found == [[], []]
+    assert drawn([1, 2], n_samples=3, vocab=4, constraints=held) == [[], []]

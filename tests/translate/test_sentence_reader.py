@@ -1,11 +1,11 @@
 """Lines of several sentences."""
 
-import shutil
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.translators import changed_to, numbers, texts_of
+from conftest import changed, copied_run
+from support.translators import changed_to, numbers
 
 from mtkit.base.sentences import LineFacts
 from mtkit.config import dump_config
@@ -26,11 +26,10 @@ def test_a_line_of_two_sentences_becomes_their_two_translations(translator):
     first, second = "One two three.", "Nine eight!"
     lines = ["", f"{first} {second}", first, " ", f"{second} {first} {second}"]
     by_sentence = changed_to(translator, split_sentences=True)
-    one, two = (found for (found,) in translator.translate_nbest([first, second], n_best=1))
-    expected = [[], [one, two], [one], [], [two, one, two]]
-    found = list(by_sentence.translate_nbest(lines, n_best=1))
-    assert len(found) == len(lines)
-    for (line,), parts in zip(found, expected, strict=True):
+    ((a,), (b,)) = translator.translate_nbest([first, second], n_best=1)
+    expected = [[], [a, b], [a], [], [b, a, b]]
+    nbests = by_sentence.translate_nbest(lines, n_best=1)
+    for (line,), parts in zip(nbests, expected, strict=True):
         assert line.text == " ".join(part.text for part in parts if part.text)
         assert line.pieces == tuple(piece for part in parts for piece in part.pieces)
         assert line.log_prob == pytest.approx(sum(part.log_prob for part in parts), abs=1e-5)
@@ -39,7 +38,7 @@ def test_a_line_of_two_sentences_becomes_their_two_translations(translator):
         scores = [part.log_prob / ((5 + len(part.pieces)) / 6) ** 0.6 for part in parts]
         assert line.score == pytest.approx(sum(scores) / max(1, len(scores)), abs=1e-5)
     japanese = Translator(replace(by_sentence.runs, tgt_lang="ja"), by_sentence.decoder)
-    assert next(japanese.translate([lines[1]])) == one.text + two.text
+    assert next(japanese.translate([lines[1]])) == a.text + b.text
 
 
 def test_sentences_of_a_line_are_drawn_each_by_itself(exact):
@@ -47,14 +46,14 @@ def test_sentences_of_a_line_are_drawn_each_by_itself(exact):
     lines = ["x", f"{sentence} {sentence}", sentence]
     sampler = changed_to(exact, sample=True)
     by_sentence = changed_to(sampler, split_sentences=True, batch_tokens=1)
-    (one,), (line,), (last,) = by_sentence.translate_nbest(lines, n_best=1)
+    (before,), (line,), (last,) = by_sentence.translate_nbest(lines, n_best=1)
     ((_, ((alone,),)),) = sampler.translate_windows([Window(2, [sentence])])
     assert line.pieces[: len(alone.pieces)] == alone.pieces
     assert line.pieces[len(alone.pieces) :] != alone.pieces
     # The same again, whatever comes with it; and a line of one sentence as if it were not cut.
     again = changed_to(by_sentence, batch_tokens=100_000)
-    assert list(again.translate(lines)) == [one.text, line.text, last.text]
-    assert [one.text, last.text] == list(sampler.translate(lines))[::2]
+    assert list(again.translate(lines)) == [before.text, line.text, last.text]
+    assert [before.text, last.text] == list(sampler.translate(lines))[::2]
 
 
 def test_how_many_samples_are_shown_does_not_change_which_is_chosen(exact):
@@ -62,10 +61,10 @@ def test_how_many_samples_are_shown_does_not_change_which_is_chosen(exact):
     chooser = changed_to(exact, mbr_samples=3, temperature=0.5)
     few = list(chooser.translate_nbest(lines, n_best=1))
     for many in (3, 20):
-        found = list(chooser.translate_nbest(lines, n_best=many))
-        assert [of_line[:1] for of_line in texts_of(found)] == texts_of(few)
-        assert [of_line[0].score for of_line in found] == [of_line[0].score for of_line in few]
-        assert all(len(of_line) <= 3 for of_line in found)
+        nbests = chooser.translate_nbest(lines, n_best=many)
+        for nbest, (chosen,) in zip(nbests, few, strict=True):
+            assert (nbest[0].text, nbest[0].score) == (chosen.text, chosen.score)
+            assert len(nbest) <= 3
 
 
 def test_the_samples_of_sentences_are_compared_sentence_by_sentence(exact):
@@ -73,10 +72,10 @@ def test_the_samples_of_sentences_are_compared_sentence_by_sentence(exact):
     chooser = changed_to(exact, mbr_samples=6)
     by_sentence = changed_to(chooser, split_sentences=True)
     ((both,),) = by_sentence.translate_nbest([f"{first} {second}"], n_best=1)
-    ((one,),) = chooser.translate_nbest([first], n_best=1)
-    assert both.text.startswith(one.text)
+    ((alone,),) = chooser.translate_nbest([first], n_best=1)
+    assert both.text.startswith(alone.text)
     # A likeness is in points of 100, and so is the mean of two.
-    assert one.score / 2 <= both.score <= (one.score + 100) / 2
+    assert alone.score / 2 <= both.score <= (alone.score + 100) / 2
 
 
 def test_a_long_sentence_is_cut_with_a_warning_that_names_its_line(translator, caplog):
@@ -88,20 +87,16 @@ def test_a_long_sentence_is_cut_with_a_warning_that_names_its_line(translator, c
 
 def test_the_translations_of_a_line_of_several_sentences_have_falling_scores(translator):
     def sentence(text: str, log_prob: float, tokens: int) -> Translation:
-        return Translation(
-            text,
-            log_prob / ((5 + tokens) / 6) ** 0.6,
-            log_prob,
-            log_probs=(log_prob / tokens,) * tokens,
-        )
+        score, log_probs = log_prob / ((5 + tokens) / 6) ** 0.6, (log_prob / tokens,) * tokens
+        return Translation(text, score, log_prob, log_probs=log_probs)
 
     reader = changed_to(translator, split_sentences=True).reader
     (sentences,) = reader.read(Window(1, ["One. Two."]))
-    one = [sentence("a", -1.0, 1), sentence("b", -3.0, 20)]
-    two = [sentence("c", -4.0, 2), sentence("d", -8.0, 12)]
-    best, second = reader.join(sentences, [one, two])
+    of_first = [sentence("a", -1.0, 1), sentence("b", -3.0, 20)]
+    of_second = [sentence("c", -4.0, 2), sentence("d", -8.0, 12)]
+    best, second = reader.join(sentences, [of_first, of_second])
     assert (best.text, second.text) == ("a c", "b d")
-    assert best.score == pytest.approx((one[0].score + two[0].score) / 2)
+    assert best.score == pytest.approx((of_first[0].score + of_second[0].score) / 2)
     assert best.score > second.score
 
 
@@ -125,41 +120,40 @@ def test_each_part_of_a_translation_is_that_of_its_sentence(translator):
     by_sentence = changed_to(translator, split_sentences=True)
     line = f"  {SENTENCES[0]}  {SENTENCES[1]} "
     ((best,),) = by_sentence.translate_nbest([line], n_best=1)
-    found = [(line[slice(*src)], best.text[slice(*tgt)]) for src, tgt in best.parts]
-    assert found == list(zip(SENTENCES, translator.translate(SENTENCES), strict=True))
+    parts = [(line[slice(*src)], best.text[slice(*tgt)]) for src, tgt in best.parts]
+    assert parts == list(zip(SENTENCES, translator.translate(SENTENCES), strict=True))
 
 
 def test_each_sentence_of_a_line_is_aligned_on_its_own(translator):
     line, texts = " ".join(SENTENCES), ("acht neun.", "vier eins zwei.")
     whole = Translation(" ".join(texts), 0, 0, parts=(((0, 11), (0, 10)), ((12, 27), (11, 26))))
     aligner = translator.aligner()
-    found, alone = align_by_sentence(
+    both, alone = align_by_sentence(
         aligner, [line, SENTENCES[0]], [whole, Translation(texts[0], 0, 0)], numbers=[1, 2]
     )
-    one, two = aligner.align(SENTENCES, texts)
-    assert two.links
-    assert found.links == one.links | {(i + 2, j + 2) for i, j in two.links}
-    assert alone.weights == pytest.approx(one.weights, abs=1e-6)
+    first, second = aligner.align(SENTENCES, texts)
+    assert second.links
+    assert both.links == first.links | {(i + 2, j + 2) for i, j in second.links}
+    assert alone.weights == pytest.approx(first.weights, abs=1e-6)
     # The words are those of the whole line.
-    assert [line[slice(*word)] for word in found.src_words] == line.split()
-    assert [whole.text[slice(*word)] for word in found.tgt_words] == whole.text.split()
+    assert [line[slice(*word)] for word in both.src_words] == line.split()
+    assert [whole.text[slice(*word)] for word in both.tgt_words] == whole.text.split()
 
 
 def test_sentences_without_a_space_between_them_share_a_word(translator):
     line = " ".join(SENTENCES)
     whole = Translation("acht neunvier", 0, 0, parts=(((0, 11), (0, 9)), ((12, 27), (9, 13))))
-    (found,) = align_by_sentence(translator.aligner(), [line], [whole], numbers=[1])
-    assert len(found.tgt_words) == 2
+    (alignment,) = align_by_sentence(translator.aligner(), [line], [whole], numbers=[1])
+    assert len(alignment.tgt_words) == 2
     # All words of the second sentence are aligned with the shared word.
-    assert {j for i, j in found.links if i >= 2} == {1}
+    assert {j for i, j in alignment.links if i >= 2} == {1}
 
 
 def with_lines(run: Run, lines: LineFacts | None, **decode: Any) -> Run:
     """The run with another record of its training lines, and other settings of `decode`."""
     data = run.manifest.data.model_copy(update={"lines": lines})
     manifest = run.manifest.model_copy(update={"data": data})
-    config = run.config.model_copy(update={"decode": run.config.decode.model_copy(update=decode)})
-    return Run(run.path, config, manifest)
+    return Run(run.path, changed(run.config, "decode", **decode), manifest)
 
 
 @pytest.mark.parametrize(
@@ -173,9 +167,7 @@ def with_lines(run: Run, lines: LineFacts | None, **decode: Any) -> Run:
         (LineFacts(sampled=100, several=0), False, False),
     ],
 )
-def test_lines_are_split_if_the_training_lines_were_single_sentences(
-    lines, setting, splits, untrained
-):
+def test_lines_are_split_if_training_lines_were_single_sentences(lines, setting, splits, untrained):
     run = with_lines(untrained, lines, split_sentences=setting)
     (line,) = Translator.load(run, device="cpu").translate([" ".join(SENTENCES)])
     whole = Translator.load(with_lines(untrained, lines, split_sentences=False), device="cpu")
@@ -185,10 +177,8 @@ def test_lines_are_split_if_the_training_lines_were_single_sentences(
 
 def test_a_run_from_before_lines_were_recorded_splits_lines(tmp_path, untrained):
     # Such a run has `split_sentences: false` in its configuration, which was the default then.
-    folder = tmp_path / "run"
-    shutil.copytree(untrained.path, folder)
-    decode = untrained.config.decode.model_copy(update={"split_sentences": False})
-    config = untrained.config.model_copy(update={"decode": decode})
+    folder = copied_run(untrained, tmp_path / "run")
+    config = changed(untrained.config, "decode", split_sentences=False)
     (folder / "config.yaml").write_text(dump_config(config), encoding="utf-8")
     assert Run.open(folder).config.decode.split_sentences == "auto"
 
@@ -201,14 +191,14 @@ def test_what_has_no_language_is_one_translation_without_a_score(line, translato
     by_sentence = changed_to(translator, split_sentences=True)
     doubts = IncompleteTranslations(LineFacts())
     window = Window(1, [line, f"One two. {line}", "one 12", "\u200d"])
-    ((_, found),) = by_sentence.translate_windows([window], n_best=3, doubts=doubts)
-    assert found[0] == [Translation(line)]
-    assert found[1][0].text == f"{next(translator.translate(['One two.']))} {line}".strip()
-    assert all(one.pieces for one in found[2])
+    ((_, nbests),) = by_sentence.translate_windows([window], n_best=3, doubts=doubts)
+    assert nbests[0] == [Translation(line)]
+    assert nbests[1][0].text == f"{next(translator.translate(['One two.']))} {line}".strip()
+    assert all(translation.pieces for translation in nbests[2])
     # A line without visible characters is empty.
     assert doubts.copied == 2
     # A beginning that is given, or the setting, has it translated.
-    ((forced,),) = (found for found in translator.translate_nbest([line], n_best=1, prefixes=["e"]))
+    ((forced,),) = translator.translate_nbest([line], n_best=1, prefixes=["e"])
     ((asked,),) = changed_to(translator, copy_numbers=False).translate_nbest([line], n_best=1)
     assert forced.pieces
     assert asked.pieces

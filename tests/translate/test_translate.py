@@ -1,5 +1,6 @@
 """Translating: one line in, one line out, in order, whatever the neighbours."""
 
+import contextlib
 import random
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -37,7 +38,7 @@ def test_hostile_lines_give_one_line_each_and_leave_their_neighbours_alone(trans
 @pytest.mark.parametrize("line", ["", " ", " \t ", "\r", "\u3000\u00a0", "\u2028"])
 def test_a_blank_line_stays_blank(line: str, translator: Translator):
     first, blank, last = translator.translate_nbest(["one", line, "two"], n_best=2)
-    assert [(found.text, found.score) for found in blank] == [("", 0.0)]
+    assert [(translation.text, translation.score) for translation in blank] == [("", 0.0)]
     assert first[0].text == next(translator.translate(["one"]))
     assert last[0].text == next(translator.translate(["two"]))
 
@@ -45,17 +46,19 @@ def test_a_blank_line_stays_blank(line: str, translator: Translator):
 def test_several_threads_may_share_a_translator(translator: Translator):
     lines = [f"{first} {second}" for first in ENGLISH for second in ENGLISH]
     expected = list(translator.translate(lines))
-    links = [str(one) for one in translator.align(lines[:20], expected[:20])]
+
+    def align() -> list[str]:
+        return list(map(str, translator.align(lines[:20], expected[:20])))
+
+    links = align()
     with ThreadPoolExecutor(4) as threads:
         translations = [
             threads.submit(lambda part: list(translator.translate(part)), lines[number::3])
             for number in range(3)
         ]
-        alignments = threads.submit(
-            lambda: [str(one) for one in translator.align(lines[:20], expected[:20])]
-        )
-        for number, found in enumerate(translations):
-            assert found.result() == expected[number::3]
+        alignments = threads.submit(align)
+        for number, part in enumerate(translations):
+            assert part.result() == expected[number::3]
         assert alignments.result() == links
 
 
@@ -68,30 +71,30 @@ def test_nothing_in_is_nothing_out(translator: Translator):
 def test_a_line_too_long_is_cut_with_a_warning_that_names_it(translator, caplog):
     ids = translator.tokenizer.encode("nine " * 200)
     cut = translator.tokenizer.decode(ids[:59])
-    found = list(translator.translate(["one", "", "nine " * 200, "two"]))
+    texts = list(translator.translate(["one", "", "nine " * 200, "two"]))
     (record,) = caplog.records
     assert record.levelname == "WARNING"
     assert "line 3:" in record.getMessage()
     assert f"from {len(ids) + 1} to 60 tokens" in record.getMessage()
     caplog.clear()
-    assert found[2] == next(translator.translate([cut]))
+    assert texts[2] == next(translator.translate([cut]))
     assert not caplog.records
 
 
 @pytest.fixture(scope="module")
 def alone(translator: Translator) -> dict[str, tuple[str, float]]:
     """Text and score of each line, translated by itself."""
-    lines = numbers(40)
-    found = [next(translator.translate_nbest([line], n_best=1))[0] for line in lines]
-    return {line: (one.text, one.score) for line, one in zip(lines, found, strict=True)}
+    alone = {}
+    for line in numbers(40):
+        ((best,),) = translator.translate_nbest([line], n_best=1)
+        alone[line] = best.text, best.score
+    return alone
 
 
 def assert_as_alone(
     translator: Translator, lines: list[str], alone: dict[str, tuple[str, float]]
 ) -> None:
-    found = list(translator.translate_nbest(lines, n_best=1))
-    assert len(found) == len(lines)
-    for line, (best,) in zip(lines, found, strict=True):
+    for line, (best,) in zip(lines, translator.translate_nbest(lines, n_best=1), strict=True):
         text, score = alone[line]
         assert best.text == text
         # The native engine has the same bits in every batch.
@@ -155,26 +158,25 @@ def test_a_string_instead_of_a_list_of_lines_is_refused_at_once(text, translator
 @pytest.mark.parametrize("split", [False, True])
 def test_progress_counts_every_line_of_a_window(split: bool, untrained: Run):
     lines = [*numbers(20), "", "One two. Three four!"]
-    config = untrained.config.decode.model_copy(
-        update={"split_sentences": split, "batch_tokens": 20}
-    )
+    changes = {"split_sentences": split, "batch_tokens": 20}
+    config = untrained.config.decode.model_copy(update=changes)
     translator = Translator.load(untrained, device="cpu", config=config)
     progress: list[float] = []
     window = Window(1, lines)
-    ((given, found),) = translator.translate_windows([window], progress=progress.append)
+    ((given, nbests),) = translator.translate_windows([window], progress=progress.append)
     assert given is window
-    assert len(found) == len(lines)
+    assert len(nbests) == len(lines)
     assert len(progress) > 3
     # All but the blank one, which is not counted.
     assert len(lines) - 2 < sum(progress) <= len(lines)
 
 
 def test_the_n_best_are_different_and_in_order(translator: Translator):
-    for found in translator.translate_nbest(numbers(8), n_best=5):
-        scores = [one.score for one in found]
-        assert len(found) == 5
+    for nbest in translator.translate_nbest(numbers(8), n_best=5):
+        scores = [translation.score for translation in nbest]
+        assert len(nbest) == 5
         assert scores == sorted(scores, reverse=True)
-        assert all(one.log_prob <= one.score <= 0 for one in found)
+        assert all(translation.log_prob <= translation.score <= 0 for translation in nbest)
 
 
 def command(run: Run, *arguments: str | Path) -> list[str]:
@@ -211,11 +213,9 @@ def test_a_reader_that_leaves_ends_it_quietly(untrained: Run):
         assert process.stdout.readline().endswith(b"\n")
         process.stdout.close()
         # Until it notices; then it is the writer who finds the pipe closed.
-        try:
+        with contextlib.suppress(BrokenPipeError):
             process.stdin.write(b"two\n" * 5)
             process.stdin.close()
-        except BrokenPipeError:
-            pass
         err = process.stderr.read().decode()
         process.wait(timeout=600)
     assert "Traceback" not in err
@@ -231,15 +231,15 @@ def test_an_output_file_is_whole_and_has_numbered_rows_of_the_best(untrained, tr
         given = ["--input", place.folder / "in.txt", "--output", place.folder / target, *options]
         assert place.mtkit(*command(untrained, *given)).status == 0
     assert sorted(path.name for path in place.folder.iterdir()) == ["in.txt", "out.tsv", "out.txt"]
-    found = list(translator.translate_nbest(lines, n_best=3))
-    text = "".join(f"{best.text}\n" for best, *_ in found)
+    nbests = list(translator.translate_nbest(lines, n_best=3))
+    text = "".join(f"{best.text}\n" for best, *_ in nbests)
     assert (place.folder / "out.txt").read_text() == text
     rows = (place.folder / "out.tsv").read_text().removesuffix("\n").split("\n")
-    expected = [(number, one) for number, of_line in enumerate(found, 1) for one in of_line]
-    for row, (number, one) in zip(rows, expected, strict=True):
+    expected = [(number, best) for number, nbest in enumerate(nbests, 1) for best in nbest]
+    for row, (number, best) in zip(rows, expected, strict=True):
         first, score, text = row.split("\t", 2)
-        assert (first, text) == (str(number), one.text)
-        assert float(score) == pytest.approx(one.score, abs=1e-5)
+        assert (first, text) == (str(number), best.text)
+        assert float(score) == pytest.approx(best.score, abs=1e-5)
 
 
 @pytest.mark.parametrize("existing", [None, "old\n"])

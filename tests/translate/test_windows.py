@@ -18,7 +18,8 @@ THREADS = 2
 
 def decode(_: object, sentences: Sequence[Sentence], n_best: int) -> list[list[Translation]]:
     """Each sentence to its text, behind its prefix of so many subwords."""
-    return [[Translation(f"{len(one.prefix)} {one.text}")] * n_best for one in sentences]
+    texts = [f"{len(sentence.prefix)} {sentence.text}" for sentence in sentences]
+    return [[Translation(text)] * n_best for text in texts]
 
 
 class AtOnce(Backend):
@@ -82,13 +83,12 @@ def test_every_window_is_answered_before_more_is_read_than_an_empty_one(fake: Tr
         asked.append("more")
         yield Window(7, ["two", "three"])
 
-    found = fake.translate_windows(windows())
-    assert [window.first_line for window, _ in itertools.islice(found, 6)] == [1, 2, 3, 4, 5, 6]
-    assert next(found) == (Window(7, []), [])
+    answers = fake.translate_windows(windows())
+    assert [window.first_line for window, _ in itertools.islice(answers, 6)] == [1, 2, 3, 4, 5, 6]
+    assert next(answers) == (Window(7, []), [])
     assert asked == []
-    window, translations = next(found)
+    ((window, translations),) = answers
     assert (window, len(translations)) == (Window(7, ["two", "three"]), 2)
-    assert list(found) == []
 
 
 @pytest.mark.parametrize("kind", [AtOnce, Threaded, Stuck])
@@ -115,10 +115,10 @@ def test_an_error_of_the_input_comes_after_the_windows_before_it(fake: Translato
         yield Window(2, ["two"])
         raise MtkitError("no third")
 
-    found = fake.translate_windows(windows())
-    assert [window.lines for window, _ in itertools.islice(found, 2)] == [["one"], ["two"]]
+    answers = fake.translate_windows(windows())
+    assert [window.lines for window, _ in itertools.islice(answers, 2)] == [["one"], ["two"]]
     with pytest.raises(MtkitError, match="no third"):
-        next(found)
+        next(answers)
 
 
 @pytest.mark.parametrize("kind", [Stuck, Failing])
@@ -127,13 +127,13 @@ def test_after_an_error_or_a_cancelled_translation_nothing_is_left_to_decode(kin
     with with_decoder(translator, kind) as held:
         plan = held.decoder.plan
         held.decoder.plan = lambda *args: batches.extend(made := plan(*args)) or made  # type: ignore
-        found = held.translate_windows(Window(i, ["one two"]) for i in range(1, 100))
+        answers = held.translate_windows(Window(i, ["one two"]) for i in range(1, 100))
         if kind is Failing:
             with pytest.raises(MtkitError, match="a batch that failed"):
-                next(found)
+                next(answers)
         else:
-            next(found)
-            found.close()  # type: ignore[attr-defined]
+            next(answers)
+            answers.close()  # type: ignore[attr-defined]
         futures = [batch.future for batch in batches if batch.future is not None]
         assert futures
         assert all(future.running() or future.done() for future in futures)
