@@ -30,9 +30,8 @@ def tokenizer() -> Tokenizer:
 
 def encoded(tokenizer: Tokenizer, lines: list[str]) -> TokenArray:
     rows = [[*tokenizer.encode(line), 2] for line in lines]
-    return TokenArray(
-        np.array([i for row in rows for i in row], np.int64), np.array([len(row) for row in rows])
-    )
+    flat = np.array([i for row in rows for i in row], np.int64)
+    return TokenArray(flat, np.array([len(row) for row in rows]))
 
 
 def sampled(
@@ -92,13 +91,10 @@ def test_segmentations_are_as_frequent_as_in_the_paper(tokenizer, probability):
     number = 4000
     pieces = {tokenizer.piece(i): i for i in range(261, len(tokenizer))}
     rng = random.Random(1)
-    expected = Counter(
-        " ".join(as_in_the_paper("▁unterste", pieces, probability, rng)) for _ in range(number)
-    )
-    counts = Counter(
-        " ".join(map(tokenizer.piece, ids[:-1]))
-        for ids in sampled(tokenizer, ["unterste"] * number, probability)
-    )
+    expected, counts = Counter[str](), Counter[str]()
+    for ids in sampled(tokenizer, ["unterste"] * number, probability):
+        counts[" ".join(map(tokenizer.piece, ids[:-1]))] += 1
+        expected[" ".join(as_in_the_paper("▁unterste", pieces, probability, rng))] += 1
     assert len(expected) > 5
     for segmentation in expected.keys() | counts.keys():
         # Five standard deviations of the difference of two counts.

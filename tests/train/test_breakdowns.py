@@ -48,9 +48,7 @@ def test_weights_of_nan_are_never_saved(trainings: Trainings):
     "failure",
     [
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nMany lines."),
-        slow(
-            RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 by")
-        ),
+        slow(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate")),
     ],
 )
 @pytest.mark.parametrize(("batch_tokens", "at_a_time"), [(200, None), (200, 80), (9000, None)])
@@ -82,9 +80,7 @@ def test_a_batch_that_does_not_fit_is_one_line_with_a_setting_that_helps(
         (RuntimeError("shapes do not match"), RuntimeError, "shapes do not match"),
     ],
 )
-def test_an_error_in_the_model_is_one_line_if_it_is_about_memory(
-    error, raised, words, trainings, monkeypatch
-):
+def test_an_error_about_memory_in_a_model_is_a_line(error, raised, words, trainings, monkeypatch):
     monkeypatch.setattr(Transformer, "forward", Mock(side_effect=error))
     with pytest.raises(raised, match=words):
         trainings.run("run")
@@ -101,12 +97,9 @@ def slow_down_saving(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(safetensors.torch, "save_file", save_file)
 
 
-def test_memory_that_runs_out_later_is_one_line_with_the_last_good_checkpoint(
-    trainings, monkeypatch
-):
-    before_update(
-        monkeypatch, 5, Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory.\nMany lines."))
-    )
+def test_memory_that_runs_out_later_is_a_line_with_the_last_good_checkpoint(trainings, monkeypatch):
+    error = torch.OutOfMemoryError("CUDA out of memory.\nMany lines.")
+    before_update(monkeypatch, 5, Mock(side_effect=error))
     slow_down_saving(monkeypatch)
     with pytest.raises(MtkitError, match=r"out of memory; the last good checkpoint is step 3") as e:
         trainings.run("run")
@@ -167,9 +160,7 @@ def test_a_full_disk_ends_in_one_line_and_nothing_is_lost(trainings: Trainings, 
         subprocess.run(["umount", "--lazy", small], check=True)
 
 
-def test_the_newest_checkpoints_are_set_aside_if_they_are_damaged(
-    begun, tiny_config, tiny_data, caplog
-):
+def test_the_newest_checkpoint_is_set_aside_if_it_is_damaged(begun, tiny_config, tiny_data, caplog):
     (begun / "checkpoints" / "step-00000004" / "model.safetensors").write_bytes(b"cut")
     # At 3 a checkpoint is written; the damaged one at 4 must not count as a newer one.
     shorter = changed(tiny_config, "train", max_steps=3, keep_checkpoints=1)
@@ -180,9 +171,7 @@ def test_the_newest_checkpoints_are_set_aside_if_they_are_damaged(
     assert [saved.step for saved in Run.open(begun).checkpoints()] == [3]
 
 
-def test_a_model_larger_than_all_memory_is_refused_before_it_is_built(
-    tiny_config, tiny_data, tmp_path
-):
+def test_a_model_larger_than_all_memory_is_refused_unbuilt(tiny_config, tiny_data, tmp_path):
     config = changed(tiny_config, "model", d_model=1 << 20)
     for work in (
         lambda: dry_run.forecast(config, tiny_data, device="cpu"),
@@ -217,9 +206,7 @@ def on_a_small_machine(arguments: list[str]) -> None:
         slow(on_a_small_machine, "bf16"),  # takes minutes on CPUs without bf16
     ],
 )
-def test_a_model_that_outgrows_memory_is_one_line_before_the_first_step(
-    place, precision, trainings
-):
+def test_a_model_that_outgrows_memory_is_a_line_before_the_first_step(place, precision, trainings):
     tokens = {"batch_tokens": 200_000, "device_batch_tokens": 200_000, "batches_per_update": 1}
     trainings.change("train", **tokens, precision=precision)
     # Few parameters and many activations: one pair needs far less than all of them, on any CPU.

@@ -47,9 +47,7 @@ def test_the_size_of_a_checkpoint_is_known_before_the_first_update(settings, tra
         (0, 0, True),  # a network file system that does not say
     ],
 )
-def test_a_disk_without_room_for_one_checkpoint_is_refused(
-    free, total, fits, monkeypatch, tmp_path
-):
+def test_a_disk_without_room_for_a_checkpoint_is_refused(free, total, fits, monkeypatch, tmp_path):
     give_room(monkeypatch, free, total)
     path, words = tmp_path / "not" / "there", f"a checkpoint takes 40 MB, and {free / 1e6:,.0f} MB"
     if fits:
@@ -68,9 +66,7 @@ def test_a_disk_without_room_for_one_checkpoint_is_refused(
         (".step-00000004.partial", False, True),
     ],
 )
-def test_what_will_be_deleted_before_a_checkpoint_is_written_counts_as_free(
-    name, replaces, fits, monkeypatch, tmp_path
-):
+def test_what_a_checkpoint_replaces_counts_as_free(name, replaces, fits, monkeypatch, tmp_path):
     give_room(monkeypatch, 1_500_000)
     folder = tmp_path / "checkpoints" / name
     folder.mkdir(parents=True)
@@ -79,9 +75,7 @@ def test_what_will_be_deleted_before_a_checkpoint_is_written_counts_as_free(
         check_disk(tmp_path, 900_000, replaces=replaces)
 
 
-def test_a_training_without_room_for_a_checkpoint_does_not_begin_and_deletes_nothing(
-    trainings, monkeypatch
-):
+def test_a_training_without_room_for_a_checkpoint_changes_nothing(trainings, monkeypatch):
     trainings.stopped("run", 5, kill)
     before = trainings.steps("run")
     with monkeypatch.context() as patch:

@@ -201,9 +201,7 @@ def test_a_worker_does_not_wait_for_one_that_died_in_its_validation(trainings):
 
 
 @pytest.mark.parametrize(("is_taken", "reason"), [(False, ""), (True, ".*EADDRINUSE")])
-def test_workers_that_cannot_meet_end_with_a_line_and_may_be_started_again(
-    is_taken, reason, trainings
-):
+def test_workers_that_cannot_meet_end_with_a_line_and_may_be_restarted(is_taken, reason, trainings):
     """Because another does not come, or because another process has taken their port."""
     team = Team(trainings, "run", meeting=2)
     team.use_command_line()

@@ -25,9 +25,7 @@ def test_the_papers_estimate_stands_beside_the_count_where_the_hardware_is_known
 
 
 @pytest.mark.parametrize("seed", ["abc", "-1", "", "1.5", "0x10"])
-def test_a_seed_that_would_end_the_first_validation_is_refused_before_training(
-    seed, trainings, monkeypatch
-):
+def test_a_seed_that_scores_cannot_take_is_refused_before_training(seed, trainings, monkeypatch):
     monkeypatch.setenv("SACREBLEU_SEED", seed)
     with pytest.raises(MtkitError, match=f"SACREBLEU_SEED={seed}"):
         dry_run.forecast(trainings.config, trainings.data, device="cpu")
@@ -36,9 +34,7 @@ def test_a_seed_that_would_end_the_first_validation_is_refused_before_training(
     assert not (trainings.folder / "seed").exists()
 
 
-def test_a_forecast_says_how_high_the_rate_will_be_and_warns_if_that_is_unusual(
-    config, tiny_data, caplog
-):
+def test_a_forecast_says_how_high_the_rate_rises_and_if_that_is_unusual(config, tiny_data, caplog):
     # 512^-½ · 4000^-½ = 6.99e-4, the paper's.
     text = dry_run.forecast_without_data(load_config("base"))
     assert "# learning rate: peak 7.0e-04 at update 4,000\n" in text
@@ -143,6 +139,5 @@ def test_a_gpu_is_timed_after_a_warm_up_of_at_least_30_updates(config, tiny_data
     assert read[0] >= 30
     assert len(speeds) > 1
     # Each is of the updates between two looks at the clock.
-    assert speeds == pytest.approx(
-        [10 * np.mean(tokens[start:end]) for start, end in itertools.pairwise(read)]
-    )
+    means = [np.mean(tokens[start:end]) for start, end in itertools.pairwise(read)]
+    assert speeds == pytest.approx([10 * mean for mean in means])

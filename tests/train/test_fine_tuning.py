@@ -72,9 +72,7 @@ def test_dropout_may_differ_and_other_settings_of_the_model_may_not(tunings, fin
     assert not (tunings.folder / "other").exists()
 
 
-def test_it_translates_as_the_run_that_it_starts_from_where_nothing_else_is_given(
-    fine, tiny_data, tiny_run, trained
-):
+def test_it_translates_as_its_base_where_nothing_else_is_given(fine, tiny_data, tiny_run, trained):
     path = trained.folder / "runs" / "tiny" / "config.yaml"
     tree = tiny_run.config.model_dump()
     tree["decode"] |= {"length_penalty": 1.5, "beam_size": 2, "average_checkpoints": 2}
@@ -151,9 +149,7 @@ def test_fine_tuning_with_the_rates_of_the_paper_is_warned_of(tunings, tiny_run,
 
 
 @pytest.mark.parametrize("part", [{}, *PARTS])
-def test_the_same_seed_gives_the_same_bytes_and_so_does_stopping_and_resuming(
-    part, tunings, tiny_run
-):
+def test_a_seed_gives_the_same_bytes_and_so_do_stopping_and_resuming(part, tunings, tiny_run):
     tunings.change("train", **part)
     tunings.tune("whole")
     tunings.tune("again")
@@ -209,9 +205,7 @@ def test_the_first_validation_is_of_the_weights_to_start_from(stopped, tunings, 
     assert rows_of(tiny_run.path, "valid_loss")[0][0] > 0
 
 
-def test_the_page_says_what_a_run_was_started_from_and_how_much_of_it_is_trained(
-    pages, tunings, tiny_run
-):
+def test_the_page_says_what_a_run_started_from_and_how_much_is_trained(pages, tunings, tiny_run):
     tunings.tune("all")
     everything = pages[-1].summary
     base = last_weights(tiny_run.path)
@@ -238,9 +232,7 @@ def test_the_weights_to_start_from_are_never_the_best_checkpoint(pages, tunings)
 
 
 @pytest.mark.parametrize("is_named", [slow(False), True])
-def test_a_run_resumes_although_the_run_that_it_was_started_from_was_deleted(
-    is_named, whole, stopped, base, tunings
-):
+def test_a_run_resumes_although_its_base_was_deleted(is_named, whole, stopped, base, tunings):
     shutil.rmtree(base)
     tunings.run("stopped", init_from=f"{base}:last" if is_named else None)
     tunings.assert_same("whole", "stopped")
@@ -278,9 +270,7 @@ def test_the_initial_weights_do_not_stay_in_memory(tunings, monkeypatch):
     assert alive == [0]
 
 
-def test_a_run_is_not_restarted_without_its_initial_weights_and_keeps_its_checkpoints(
-    whole, tunings
-):
+def test_without_its_initial_weights_a_run_is_not_restarted_and_stays(whole, tunings):
     before = contents(whole)
     with pytest.raises(MtkitError, match=r"was started from other weights; give --init-from .*"):
         tunings.run("whole", restart=True)
@@ -306,9 +296,7 @@ def test_the_preset_for_fine_tuning_needs_a_run(trained):
     assert contents(trained.folder / "runs" / "tiny") == before
 
 
-def test_a_run_whose_base_was_trained_on_resumes_without_naming_it(
-    whole, stopped, base, tunings, tiny_run
-):
+def test_a_run_whose_base_was_trained_on_resumes_unnamed(whole, stopped, base, tunings, tiny_run):
     tunings.run("base", config=tiny_run.config, max_steps=6)
     with pytest.raises(MtkitError, match="; to continue it, leave out --init-from; else give"):
         tunings.tune("stopped", base=Run.open(base))

@@ -42,10 +42,8 @@ def test_the_subwords_of_a_word_attend_to_all_subwords_of_its_linked_words(guide
     for row, index in enumerate(indices):
         # The same by text: each subword's word, counted by spaces.
         def words(ids: list[int]) -> list[int]:
-            texts = [tokenizer.piece(i) for i in ids]
-            return [
-                sum(text.startswith("▁") for text in texts[: n + 1]) - 1 for n in range(len(ids))
-            ]
+            begins = [tokenizer.piece(i).startswith("▁") for i in ids]
+            return [sum(begins[: n + 1]) - 1 for n in range(len(ids))]
 
         src, tgt = words(pairs.src[index][:-1]), words(pairs.tgt[index][:-1])
         count = src[-1] + 1
@@ -93,9 +91,8 @@ def test_bpe_dropout_changes_the_subwords_and_not_the_links_of_words(guided, lin
     for row in range(30):
         src_words = np.cumsum(begins[batch.src[row].numpy()]) - 1
         tgt_words = np.cumsum(begins[batch.tgt_in[row].numpy()]) - 1
-        linked_words = {
-            (int(src_words[s]), int(tgt_words[t])) for t, s in targets[row].nonzero().tolist()
-        }
+        places = targets[row].nonzero().tolist()
+        linked_words = {(int(src_words[s]), int(tgt_words[t])) for t, s in places}
         count = int(begins[batch.src[row].numpy()].sum())
         assert linked_words == {(i, count - 1 - i) for i in range(count)}
 
@@ -152,9 +149,8 @@ def test_a_trained_head_aligns_better_than_the_same_head_without(guided, linked,
         train.run(config, linked, tmp_path / str(weight), device="cpu")
         with Translator.load(tmp_path / str(weight), device="cpu", prepared=False) as translator:
             alignments = translator.aligner([head]).align(sources, targets)
-        rates.append(
-            alignment_score([alignment.links for alignment in alignments], golds).error_rate
-        )
+        links = [alignment.links for alignment in alignments]
+        rates.append(alignment_score(links, golds).error_rate)
     trained, untrained = rates
     assert trained < 0.5 * untrained
 

@@ -92,9 +92,7 @@ def endless_run(trainings: Trainings) -> subprocess.Popen[bytes]:
     [(signal.SIGINT, False), (signal.SIGHUP, False), (signal.SIGHUP, True)],
     ids=["ctrl-c", "terminal gone", "terminal gone under nohup"],
 )
-def test_a_signal_has_all_workers_save_and_stop_unless_it_is_to_be_ignored(
-    number, ignored, trainings
-):
+def test_a_signal_that_is_not_ignored_has_all_workers_save_and_stop(number, ignored, trainings):
     # What nohup does.
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN) if ignored else None
     try:
@@ -118,9 +116,7 @@ def test_a_signal_has_all_workers_save_and_stop_unless_it_is_to_be_ignored(
 
 
 @pytest.mark.slow
-def test_what_torchrun_starts_says_once_what_it_found_and_starts_nothing_itself(
-    trainings, tmp_path
-):
+def test_what_torchrun_starts_says_once_what_it_found_and_starts_nothing(trainings, tmp_path):
     shutil.copytree(trainings.data.path, tmp_path / "data" / "tiny")
     trainings.change("train", max_steps=2)
     file = tmp_path / "config.yaml"
@@ -144,9 +140,7 @@ def test_what_torchrun_starts_says_once_what_it_found_and_starts_nothing_itself(
 @needs_proc
 @pytest.mark.slow
 @pytest.mark.parametrize(("workers", "kills"), [(1, 2), (2, 1)])
-def test_a_killed_worker_is_started_again_and_the_run_ends_as_if_nothing_had_happened(
-    workers, kills, trainings
-):
+def test_a_killed_worker_is_restarted_and_the_run_ends_as_without_a_kill(workers, kills, trainings):
     trainings.change("train", max_steps=40, checkpoint_every=5, valid_every=40)
     Team(trainings, "whole").train(workers)
     options = ["--workers", str(workers), "--max-restarts", str(kills)]

@@ -46,9 +46,7 @@ def test_the_forecast_has_the_sizes_of_the_tensors_of_a_training(settings, confi
     assert memory.copies == memory.weights + memory.optimizer
 
 
-def test_of_the_largest_models_a_dry_run_says_the_memory_before_it_loads_them(
-    tiny_data, tmp_path, monkeypatch, caplog
-):
+def test_a_dry_run_says_the_memory_of_large_models_first(tiny_data, tmp_path, monkeypatch, caplog):
     run = Run.create(
         tmp_path / "run",
         Config(),

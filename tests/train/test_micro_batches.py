@@ -74,9 +74,7 @@ def test_groups_of_threads_leave_few_threads_idle(threads, number, at_most, grou
     assert groups_of_threads(threads, number, at_most=at_most) == groups
 
 
-def test_a_pair_that_is_longer_than_the_learned_positions_is_refused_before_training(
-    config, more_data
-):
+def test_a_pair_longer_than_the_learned_positions_is_refused_before_training(config, more_data):
     pairs = more_data.pairs("train")
     longest = int(max(pairs.src.lengths.max(), pairs.tgt.lengths.max()))
     for most, fits in ((longest, True), (longest - 1, False)):

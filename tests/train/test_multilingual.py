@@ -104,9 +104,8 @@ def test_each_source_begins_with_the_tag_of_its_target_language_and_no_target_ha
     assert sorted(tags) == ["de", "el", "en"]
     pairs, start = many.pairs("train"), 0
     for src, tgt in DIRECTIONS:
-        ours, theirs = (
-            file.read_text("utf-8").splitlines() for file in direction(text, src, tgt)["train"][0]
-        )
+        (files,) = direction(text, src, tgt)["train"]
+        ours, theirs = (file.read_text("utf-8").splitlines() for file in files)
         for place, (source, target) in enumerate(zip(ours, theirs, strict=True), start):
             assert pairs.src[place] == [tags[tgt], *tokenizer.encode(source), EOS_ID]
             assert pairs.tgt[place] == [*tokenizer.encode(target), EOS_ID]
@@ -114,9 +113,7 @@ def test_each_source_begins_with_the_tag_of_its_target_language_and_no_target_ha
     assert start == len(pairs)
 
 
-def test_the_tags_are_learned_for_the_source_alone_where_the_vocabularies_are_separate(
-    text, tmp_path
-):
+def test_of_separate_vocabularies_that_of_the_source_alone_has_tags(text, tmp_path):
     data = prepared(text, tmp_path / "out", shared_vocab=False)
     src, tgt = data.tokenizers()
     assert (sorted(src.language_tags), tgt.language_tags) == (["de", "el", "en"], {})
@@ -161,16 +158,13 @@ def test_the_same_sentences_in_two_directions_are_not_a_repetition(text, tmp_pat
     assert set(english[1]) < set(english[0])
     directions = [direction(text, "en", "de"), direction(text, "en", "el")]
     settings: dict[str, Any] = {"max_repeats": 1, "max_ratio": 100.0, "workers": 1}
-    report = prepare_several(
-        "two", tmp_path / "out", directions=directions, vocab_size=330, **settings
-    )
+    settings |= {"directions": directions, "vocab_size": 330}
+    report = prepare_several("two", tmp_path / "out", **settings)
     assert report.dropped == {}
     assert report.shares == {"en-de": (160, 0.8), "en-el": (40, 0.2)}
 
 
-def test_a_training_pair_that_is_a_validation_pair_of_the_reverse_direction_is_counted(
-    text, tmp_path
-):
+def test_a_training_pair_that_is_validated_in_the_reverse_direction_is_counted(text, tmp_path):
     directions = [direction(text, "en", "de"), direction(text, "de", "en")]
     settings: dict[str, Any] = {"vocab_size": 300, "workers": 1}
     before = prepare_several("two", tmp_path / "out", directions=directions, **settings)
@@ -321,9 +315,7 @@ def test_score_names_the_directions_that_have_no_test_set(desk, text, many_run, 
     assert "no valid set" not in desk.mtkit(*arguments, "--split", "valid").err
 
 
-def test_a_multilingual_and_a_bilingual_run_are_compared_on_bilingual_data(
-    desk, tiny_data, tiny_run
-):
+def test_multilingual_and_bilingual_runs_are_compared_on_bilingual_data(desk, tiny_data, tiny_run):
     runs = ["--run", "runs/many", "--run", str(tiny_run.path)]
     outcome = desk.mtkit("score", *runs, "--data", str(tiny_data.path), "--beam-size", "1")
     assert outcome.status == 0, outcome.err
@@ -357,9 +349,7 @@ def test_the_tokenizer_of_a_multilingual_run_is_for_data_with_tags_and_no_other_
         prepare_several("bad", tmp_path / "bad", directions=[french], **settings)
 
 
-def test_only_a_direction_that_the_run_was_not_trained_on_is_named_as_new(
-    many_run, many, text, tmp_path
-):
+def test_only_a_direction_that_a_run_has_not_learned_is_called_new(many_run, many, text, tmp_path):
     directions = [direction(text, "de", "en"), {**direction(text, "en", "el"), "src_lang": "de"}]
     out = tmp_path / "more"
     settings: dict[str, Any] = {"tokenizer_from": many_run.path, "workers": 1, "max_ratio": 100.0}
@@ -422,10 +412,8 @@ def test_a_server_translates_in_all_directions_that_were_trained(untrained_many)
                 (expected,) = translator.translate(["one two three"])
             reply = server.translate("one two three", source=src, target=tgt)
             assert reply.json == {"translatedText": expected}
-        reply = server.translate("one", source="de", target="el")
-        assert reply.json == {
-            "error": "Greek (el) is not available as a target language from German (de)"
-        }
+        (error,) = server.translate("one", source="de", target="el").json.values()
+        assert error == "Greek (el) is not available as a target language from German (de)"
 
 
 @pytest.mark.parametrize("format", [needs("argos")])

@@ -71,9 +71,7 @@ def test_one_pass_has_the_loss_and_the_gradients_of_batch_by_batch(variant, conf
 
 @pytest.mark.usefixtures("in_float64")
 @pytest.mark.parametrize("variant", ["base", "output bias", "no smoothing", "LoRA"])
-def test_one_pass_with_the_loss_of_a_gpu_has_the_same_gradients(
-    variant, config, tiny_data, monkeypatch
-):
+def test_one_pass_with_a_gpus_loss_has_the_same_gradients(variant, config, tiny_data, monkeypatch):
     config = varied(config, variant)
     plain = update_of(config, tiny_data)
     monkeypatch.setattr(gradients, "loss_of_states", loss_on_gpu)

@@ -52,9 +52,8 @@ def test_its_updates_are_those_of_pytorch():
     ours, theirs = parameters(*shapes), parameters(*shapes)
     before = [matrix.detach().clone() for matrix in ours]
     muon = Muon(ours, None, dtype=torch.bfloat16)
-    expected = torch.optim.Muon(
-        theirs, lr=0.01, weight_decay=0.0, momentum=0.95, adjust_lr_fn="match_rms_adamw"
-    )
+    how = {"lr": 0.01, "momentum": 0.95, "adjust_lr_fn": "match_rms_adamw"}
+    expected = torch.optim.Muon(theirs, weight_decay=0.0, **how)
     muon.param_groups[0]["lr"] = 0.01
     for step in range(4):
         for matrices in (ours, theirs):
@@ -102,9 +101,7 @@ def test_without_matrices_to_train_everything_is_for_adam():
     ("settings", "share"),
     [({}, 1), ({"freeze": ("embedding",)}, 1), ({"lora_rank": 2}, 1), ({"optimizer": "muon"}, 2)],
 )
-def test_the_bytes_of_its_state_are_known_before_the_first_update(
-    settings, share, config, tiny_data
-):
+def test_the_bytes_of_its_state_are_known_before_an_update(settings, share, config, tiny_data):
     trainer = Trainer(changed(config, "train", **settings), tiny_data, device=CPU)
     expected = moments_to_come(trainer.optimizer)
     trainer.update(next(trainer.batches))

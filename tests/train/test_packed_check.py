@@ -22,9 +22,7 @@ def on_pretended_gpu(config: Config, data: PreparedData) -> Trainer:
     return trainer
 
 
-def test_equal_results_leave_the_passes_packed_and_the_weights_as_they_are(
-    config, tiny_data, caplog
-):
+def test_equal_results_leave_passes_packed_and_weights_as_they_are(config, tiny_data, caplog):
     trainer = on_pretended_gpu(config, tiny_data)
     before = [p.detach().clone() for p in trainer.model.parameters()]
     use_plain_if_packed_differs(trainer._gradients)
@@ -65,9 +63,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("fault", [unmasked, in_wrong_order, not_a_number, failing])
-def test_other_results_warn_in_one_line_and_go_back_to_batch_by_batch(
-    fault, config, tiny_data, monkeypatch, caplog
-):
+def test_other_results_warn_and_go_back_to_batches(fault, config, tiny_data, monkeypatch, caplog):
     trainer = on_pretended_gpu(config, tiny_data)
     fault(monkeypatch)
     trainer.check_memory()

@@ -150,9 +150,8 @@ def test_settings_that_contradict_each_other_are_refused(given, message):
 
 
 def test_names_may_be_a_list_or_one_and_are_read_back(tmp_path):
-    config = load_config(
-        "base", ["train.freeze=encoder", "train.lora_rank=1", "train.lora_matrices=[a, b]"]
-    )
+    given = ["train.freeze=encoder", "train.lora_rank=1", "train.lora_matrices=[a, b]"]
+    config = load_config("base", given)
     assert config.train.freeze == ("encoder",)
     assert config.train.lora_matrices == ("a", "b")
     (tmp_path / "c.yaml").write_text(dump_config(config))

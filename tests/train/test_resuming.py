@@ -193,9 +193,7 @@ def test_stopped_while_the_next_epoch_is_drawn_already_a_run_resumes_to_the_last
         (5, "the last good checkpoint is step 3; to continue, run the same command again"),
     ],
 )
-def test_the_second_signal_stops_at_once_and_says_what_is_saved(
-    at, message, trainings, monkeypatch, caplog
-):
+def test_a_second_signal_stops_and_says_what_is_saved(at, message, trainings, monkeypatch, caplog):
     original = Trainer.update
 
     def twice(self, *given):
@@ -274,9 +272,7 @@ def test_a_run_refuses_other_settings_by_name(section, key, value, begun, again)
         slow(0, 7, 20, None),
     ],
 )
-def test_the_end_of_a_run_cannot_be_moved_once_its_rate_falls(
-    decay_steps, stop, end, message, trainings
-):
+def test_the_end_of_a_run_stays_once_its_rate_falls(decay_steps, stop, end, message, trainings):
     trainings.change("train", max_steps=8, decay_steps=decay_steps)
     with pytest.MonkeyPatch.context() as patch:
         before_update(patch, stop, interrupt)
@@ -303,9 +299,7 @@ def test_a_run_allows_what_does_not_change_its_weights(again):
     assert again.steps("begun")[-2:] == [5, 6]
 
 
-def test_a_run_refuses_other_data_by_checksum_and_takes_a_copy(
-    begun, again, tiny_text, tiny_data, tmp_path
-):
+def test_a_run_refuses_other_data_and_takes_a_copy(begun, again, tiny_text, tiny_data, tmp_path):
     copy = tmp_path / "another-name"
     shutil.copytree(tiny_data.path, copy)
     again.change("train", max_steps=5)
@@ -401,9 +395,7 @@ def test_a_run_is_finished_though_no_validation_is_better(trainings: Trainings):
 
 
 @pytest.mark.parametrize(("decay_steps", "advice"), [(1, "train.max_steps"), (3, "a new run")])
-def test_a_finished_run_is_left_alone_and_says_how_to_train_further(
-    decay_steps, advice, again, caplog
-):
+def test_a_finished_run_stays_and_says_how_to_train_further(decay_steps, advice, again, caplog):
     caplog.set_level("INFO", logger="mtkit")
     # With one step of decay the last update still has the full rate.
     again.change("train", decay_steps=decay_steps)

@@ -228,10 +228,8 @@ def test_everything_is_escaped() -> None:
 
 
 def test_what_a_page_cannot_hold_is_shown_as_a_picture_or_replaced() -> None:
-    facts = replace(
-        FACTS, name="a\x00b\x1b[1mc\x7fd\x85e\ud800f\ufffeg\rh", config_yaml="a\r\nb\tc\n"
-    )
-    text = run_page(facts)
+    name = "a\x00b\x1b[1mc\x7fd\x85e\ud800f\ufffeg\rh"
+    text = run_page(replace(FACTS, name=name, config_yaml="a\r\nb\tc\n"))
     text.encode("utf-8")
     page = well_formed(text)
     assert page.texts("h1") == ["a␀b␛[1mc␡d\ufffde\ufffdf\ufffdg␍h"]
@@ -261,9 +259,8 @@ def test_a_chart_has_a_bounded_number_of_points_and_keeps_the_extremes() -> None
     # The axis is logarithmic, and heights are measured from above.
     top, bottom, usual = min(heights), max(heights), sorted(heights)[len(heights) // 2]
     assert heights.count(top) == heights.count(bottom) == 1
-    assert (bottom - top) / (usual - top) == pytest.approx(
-        math.log(9.5 / 2.9) / math.log(9.5 / 3.5), rel=0.15
-    )
+    expected = math.log(9.5 / 2.9) / math.log(9.5 / 3.5)
+    assert (bottom - top) / (usual - top) == pytest.approx(expected, rel=0.15)
 
 
 def test_a_marker_at_the_edge_of_a_chart_is_whole() -> None:
@@ -341,9 +338,7 @@ def rows(keys: Sequence[str]) -> st.SearchStrategy[list[Any]]:
     ),
     best_step=st.none() | st.integers(0, 100),
 )
-def test_a_page_is_written_for_any_records_of_a_run(
-    untrained, tmp_path, metrics, samples, best_step
-):
+def test_a_page_is_written_for_any_records(untrained, tmp_path, metrics, samples, best_step):
     shutil.copytree(untrained.path, tmp_path, dirs_exist_ok=True)
     for name, content in (("metrics", metrics), ("samples", samples)):
         text = "\n".join(json.dumps(row) for row in content)

@@ -148,9 +148,7 @@ STEPS |= {"decay_steps": st.integers(0, 80), "finish_steps": st.integers(0, 9)}
     st.integers(0, 59),
     st.integers(1, 60),
 )
-def test_the_highest_rate_is_what_looking_at_every_update_finds(
-    form, d_model, settings, after, last
-):
+def test_the_highest_rate_is_that_of_every_update(form, d_model, settings, after, last):
     after, steps = min(after, settings["max_steps"] - 1), settings["finish_steps"]
     last = min(last, after + steps if steps else settings["max_steps"])
     rate = None if form == "paper" else 0.5
@@ -161,9 +159,7 @@ def test_the_highest_rate_is_what_looking_at_every_update_finds(
 
 
 @given(st.sampled_from(["linear", "cosine"]), st.integers(1, 30), st.integers(0, 40))
-def test_before_the_first_update_tied_to_the_end_another_end_changes_no_rate(
-    form, warmup_steps, decay_steps
-):
+def test_another_end_changes_no_rate_before_the_updates_tied_to_it(form, warmup_steps, decay_steps):
     settings = {"schedule": form, "learning_rate": 0.5, "warmup_steps": warmup_steps}
     short = schedule(**settings, decay_steps=decay_steps, max_steps=50)
     longer = schedule(**settings, decay_steps=decay_steps, max_steps=90)

@@ -158,9 +158,7 @@ def test_workers_agree_before_and_after_what_takes_long():
     [(4, signal.SIGINT), (None, signal.SIGINT), (None, signal.SIGTERM)],
     ids=["in the last update", "while they are fitted", "SIGTERM while they are fitted"],
 )
-def test_a_signal_at_the_end_leaves_a_complete_run_without_checks(
-    step, number, trainings, monkeypatch, caplog
-):
+def test_a_signal_at_the_end_leaves_a_whole_run(step, number, trainings, monkeypatch, caplog):
     begun = []
 
     def interrupt():

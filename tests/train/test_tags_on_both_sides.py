@@ -116,9 +116,7 @@ def test_data_for_a_run_has_its_tags_and_no_others(untrained, text, tmp_path):
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-def test_both_engines_give_the_same_translations_in_the_language_that_was_asked_for(
-    untrained, lines, beam_size
-):
+def test_both_engines_translate_alike_into_the_language_asked_for(untrained, lines, beam_size):
     texts = {}
     for engine in ("native", "torch"):
         changes = {"engine": engine, "beam_size": beam_size, "precision": "fp32"}
@@ -136,9 +134,7 @@ def test_both_engines_give_the_same_translations_in_the_language_that_was_asked_
     assert texts["native", "de"] != texts["native", "en"]
 
 
-def test_a_variant_for_the_other_direction_translates_as_one_that_was_loaded_for_it(
-    untrained, translator, lines
-):
+def test_a_variant_for_the_other_direction_is_as_one_loaded_for_it(untrained, translator, lines):
     with Translator.load(untrained, config=UNTRAINED.decode, tgt_lang="en") as other:
         variant = translator.variant(src_lang="de", tgt_lang="en")
         assert list(variant.translate(lines)) == list(other.translate(lines))

@@ -164,9 +164,8 @@ def test_after_ctrl_c_no_task_is_begun_and_no_thread_is_at_work(weight, threads,
 
 def test_threads_that_cannot_be_started_are_one_line(config, tiny_data, monkeypatch):
     trainer = Trainer(config, tiny_data, device=CPU)
-    monkeypatch.setattr(
-        threading.Thread, "start", Mock(side_effect=RuntimeError("can't start new thread"))
-    )
+    start = Mock(side_effect=RuntimeError("can't start new thread"))
+    monkeypatch.setattr(threading.Thread, "start", start)
     with pytest.raises(MtkitError, match=r"^2 threads .* cannot be started .*OMP_NUM_THREADS=1$"):
         trainer.check_memory()
 
@@ -198,16 +197,13 @@ def test_the_memory_of_a_failed_task_is_free_when_its_error_is_handled(weight, t
 
 
 def test_an_error_of_pytorch_about_memory_becomes_a_memory_error(threads: GradientThreads):
+    error = RuntimeError("DefaultCPUAllocator: can't allocate memory")
     with pytest.raises(MemoryError, match="DefaultCPUAllocator"):
-        threads.differentiate(
-            [Mock(side_effect=RuntimeError("DefaultCPUAllocator: can't allocate memory"))]
-        )
+        threads.differentiate([Mock(side_effect=error)])
 
 
 @pytest.mark.parametrize("bpe_dropout", [0.0, 0.1])
-def test_a_micro_batch_that_fits_only_alone_is_reported_with_the_setting(
-    bpe_dropout, config, tiny_data, monkeypatch
-):
+def test_a_micro_batch_that_fits_alone_is_reported(bpe_dropout, config, tiny_data, monkeypatch):
     config = changed(config, "train", bpe_dropout=bpe_dropout)
     trainer = Trainer(config, tiny_data, device=CPU)
 
@@ -227,9 +223,7 @@ def test_a_micro_batch_that_fits_only_alone_is_reported_with_the_setting(
     assert advised.per_batch == trainer.micro_batches.per_batch
 
 
-def test_the_forecast_computes_as_many_micro_batches_at_once_as_the_training(
-    config, tiny_data, monkeypatch
-):
+def test_a_forecast_has_as_many_micro_batches_at_once_as_training(config, tiny_data, monkeypatch):
     original = GradientThreads.differentiate
     numbers = []
 
@@ -253,13 +247,12 @@ def test_at_the_same_time_are_only_as_many_as_the_limit_allows(config, tiny_data
     # The micro-batch with the most tokens of both sides has fewer in its longer side than another.
     lengths = np.array([[9, 9], [9, 9], [20, 1], [20, 1]])
     sides = [TokenArray(np.full(side.sum(), 5), side) for side in lengths.T]
+    pairs = SentencePairs(*sides)
     trainer = Trainer(config, tiny_data, device=CPU)
     for limit, at_once in ((40, 1), (79, 1), (80, 2)):
-        batches = TokenBatches(SentencePairs(*sides), budget=40, per_update=2, seed=1)
+        batches = TokenBatches(pairs, budget=40, per_update=2, seed=1)
         limited = changed(config, "train", device_batch_tokens=limit)
-        micro_batches = MicroBatches(
-            limited, SentencePairs(*sides), trainer.vocabularies, device_type="cpu"
-        )
+        micro_batches = MicroBatches(limited, pairs, trainer.vocabularies, device_type="cpu")
         micro_batches.choose(batches, world_size=1)
         assert micro_batches.per_batch == 1
         assert micro_batches.most_tokens(batches) == 40
@@ -282,9 +275,7 @@ def test_two_threads_give_the_gradient_and_the_dropout_of_one(config, tiny_data)
 
 @pytest.mark.usefixtures("in_float64")
 @pytest.mark.parametrize("bpe_dropout", [0.0, 0.1])
-def test_two_threads_compute_a_packed_pass_each_with_the_gradient_of_plain_ones(
-    bpe_dropout, config, tiny_data
-):
+def test_packed_passes_in_threads_have_the_gradient_of_plain_ones(bpe_dropout, config, tiny_data):
     config = changed(config, "model", dropout=0.0)
     config = changed(config, "train", bpe_dropout=bpe_dropout)
     plain = update_of(config, tiny_data)
@@ -294,9 +285,7 @@ def test_two_threads_compute_a_packed_pass_each_with_the_gradient_of_plain_ones(
 
 
 @pytest.mark.parametrize("limit", [35, 80, 90, 131, 240, 4096])
-def test_packed_passes_at_the_same_time_have_together_as_many_tokens_as_fit(
-    limit, config, tiny_data
-):
+def test_packed_passes_at_the_same_time_have_as_many_tokens_as_fit(limit, config, tiny_data):
     settings = {"gpu_path": "auto", "device_batch_tokens": limit}
     trainer = Trainer(changed(config, "train", **settings), tiny_data, device=CPU)
     at_once = trainer.micro_batches.at_once
@@ -335,9 +324,7 @@ def test_stopped_and_resumed_is_never_stopped_to_the_last_bit(given, trainings, 
         ("train", {"compile": True}),
     ],
 )
-def test_micro_batches_are_computed_one_after_the_other(
-    section, changes, config, tiny_data, monkeypatch
-):
+def test_micro_batches_are_computed_one_by_one(section, changes, config, tiny_data, monkeypatch):
     # Nothing is computed here.
     monkeypatch.setattr("mtkit.base.compiling.compile_layers", lambda _: None)
     trainer = Trainer(changed(config, section, **changes), tiny_data, device=CPU)

@@ -99,15 +99,12 @@ def test_a_run_counts_every_token_of_every_epoch_and_what_it_cost(trainings):
     trainings.run("run", **settings, max_steps=3)
     # One batch holds the corpus, so three updates are three epochs.
     assert dict(trainings.rows("run", "tokens"))[3] == 3 * pairs.tgt.lengths.sum()
-    cost = training_flops(
-        model, len(trainings.data.tokenizers()[1]), pairs.src.lengths, pairs.tgt.lengths
-    )
+    size = len(trainings.data.tokenizers().tgt)
+    cost = training_flops(model, size, pairs.src.lengths, pairs.tgt.lengths)
     assert dict(trainings.rows("run", "flops"))[3] == pytest.approx(3 * cost)
 
 
-def test_a_rate_that_is_too_high_is_reported_before_the_first_update(
-    trainings, caplog, monkeypatch
-):
+def test_a_rate_that_is_too_high_is_reported_before_any_update(trainings, caplog, monkeypatch):
     before_update(monkeypatch, 1, kill)
     with pytest.raises(KeyboardInterrupt):
         trainings.run("high")

@@ -100,9 +100,7 @@ def test_further_sets_change_nothing_in_the_training(watched, trainings):
         assert {key: value for key, value in row.items() if key != "valid_also"} == other
 
 
-def test_only_the_main_set_selects_the_best_checkpoint(
-    two_sets, tiny_config, tmp_path, monkeypatch
-):
+def test_only_the_main_set_selects_the_best(two_sets, tiny_config, tmp_path, monkeypatch):
     # The main set gets worse from 20, and the others better from 10.
     values = iter([20.0, 20.0, 10.0, 10.0, 10.0, 10.0, 15.0, 15.0, 90.0, 90.0, 90.0, 90.0])
     monkeypatch.setattr(
@@ -126,9 +124,7 @@ def test_a_run_that_resumes_keeps_the_scores_of_every_set(watched, two_sets, tmp
 
 
 @pytest.mark.pages
-def test_the_scores_of_every_set_are_printed_drawn_and_written_for_tensorboard(
-    watched, two_sets, tmp_path, caplog
-):
+def test_scores_of_every_set_are_printed_drawn_and_in_events(watched, two_sets, tmp_path, caplog):
     caplog.set_level("INFO")
     train.run(watched.config, two_sets, tmp_path / "run", device="cpu")
     (row, _) = validations(watched)

@@ -48,9 +48,7 @@ def test_validation_is_the_unsmoothed_loss_of_the_pairs_one_by_one(
     assert row["valid_perplexity"] == pytest.approx(math.exp(total / tokens), rel=10 * tolerance)
 
 
-def test_tokenised_validation_text_is_pointed_out_once_in_a_run(
-    config, tiny_data, tmp_path, monkeypatch, caplog, capfd
-):
+def test_tokenised_text_is_named_once(config, tiny_data, tmp_path, monkeypatch, caplog, capfd):
     src, tgt = tiny_data.text("valid")
     tokenised = [f"{line} ." for line in tgt] * (100 // len(tgt) + 1)
     text = [*src] * (100 // len(tgt) + 1), tokenised
@@ -82,9 +80,7 @@ def test_a_validation_translates_in_float32_on_a_cpu(config, tiny_data):
 @pytest.mark.parametrize(
     ("data", "metric"), [("tiny_data", "chrf++"), ("greek_data", "chrf"), ("tree_data", "f1")]
 )
-def test_the_native_engine_changes_no_number_of_a_training(
-    data, metric, config, tmp_path, monkeypatch, request
-):
+def test_the_native_engine_changes_no_number(data, metric, config, tmp_path, monkeypatch, request):
     validations: list[Validation] = []
     models: list[native.NativeModel] = []
     validate, new_model = Validator.run, native.NativeModel
@@ -128,9 +124,7 @@ def _kept(kept: list[Any], made: Any) -> Any:
     return made
 
 
-def test_pytorch_translates_in_a_validation_where_there_is_no_native_engine(
-    config, tiny_data, monkeypatch
-):
+def test_pytorch_validates_where_there_is_no_native_engine(config, tiny_data, monkeypatch):
     monkeypatch.setattr(native, "available", lambda: "no compiler")
     monkeypatch.delattr(native, "NativeModel")
     # Whoever demands the native engine still gets the training that was paid for.

@@ -28,9 +28,7 @@ from mtkit.train.trainer import Trainer
     # Rows are at 3 and 6; a first sign of life comes at once, others if it is silent for long.
     [(math.inf, [1, 3, 6]), (0.0, [1, 2, 3, 4, 5, 6])],
 )
-def test_without_a_terminal_the_speed_is_reported_soon(
-    silence, steps, trainings, monkeypatch, caplog
-):
+def test_without_a_terminal_speed_is_reported_soon(silence, steps, trainings, monkeypatch, caplog):
     monkeypatch.setattr(progress, "SILENCE", silence)
     with caplog.at_level("INFO", logger="mtkit"):
         trainings.run("run", log_every=3)
@@ -40,9 +38,7 @@ def test_without_a_terminal_the_speed_is_reported_soon(
     assert [step for step, _ in trainings.rows("run", "loss")] == [3, 6]
 
 
-def test_on_a_terminal_the_rows_stay_above_a_bar_with_speed_and_time_left(
-    trainings, monkeypatch, caplog
-):
+def test_on_a_terminal_rows_stay_above_a_bar_with_speed_and_time(trainings, monkeypatch, caplog):
     texts: list[tuple[int, str]] = []
 
     class Bar(progress.tqdm):  # type: ignore[misc,type-arg]
@@ -156,9 +152,7 @@ def test_the_page_of_a_finished_run_has_what_its_end_has_fitted(trainings, pages
 
 
 @pytest.mark.parametrize("end", ["finished", "stopped", "killed"])
-def test_the_page_is_there_before_the_first_update_and_says_how_training_ended(
-    end, trainings, pages, monkeypatch
-):
+def test_the_page_is_there_at_once_and_says_how_training_ended(end, trainings, pages, monkeypatch):
     if end != "finished":
         before_update(monkeypatch, 2, interrupt if end == "stopped" else kill)
     try:
@@ -237,9 +231,7 @@ def test_early_validations_are_seen_everywhere_and_change_neither_weights_nor_pa
     assert trainings.steps("early") == trainings.steps("plain") == [6, 12, 18]
 
 
-def test_the_best_validation_is_saved_though_no_checkpoint_is_due_and_is_not_averaged(
-    trainings, monkeypatch
-):
+def test_the_best_validation_is_saved_between_checkpoints_and_not_averaged(trainings, monkeypatch):
     #                                1     2     3     4     5     6     7     8     9
     validate_as(monkeypatch, bleu=[10.0, 20.0, 15.0, 30.0, 40.0, 25.0, 40.0, 12.0, 11.0])
     settings = {"valid_every": 1, "checkpoint_every": 3, "max_steps": 9, "keep_checkpoints": 2}
@@ -267,9 +259,7 @@ def test_what_a_signal_has_saved_knows_its_validation(trainings, monkeypatch):
     ]
 
 
-def test_every_validation_keeps_translations_of_the_same_lines_and_the_page_is_there(
-    tiny_run, tiny_data
-):
+def test_every_validation_keeps_translations_of_the_same_lines_for_the_page(tiny_run, tiny_data):
     (row,) = tiny_run.samples()
     src, tgt = tiny_data.text("valid")
     assert row["step"] == 4
