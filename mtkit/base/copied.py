@@ -73,7 +73,7 @@ PLACEHOLDERS = r"""
       (?:b|i|u|s|url|img|quote|code|color|size)(?:=[^\[\]]*+)?\]
   | \[/?\w++(?:\s++[\w-]++=(?:"[^"]*+"|'[^']*+'))++\s*+/?\]          # WordPress: [x id="3"]
   | (?<![^\s(\["'„“«>])&(?!c\b|\w++;)(?=[^\W\d_])             # Qt, Windows: &Open; not AT&T, &lt;
-  | (?<![^\s(\["'„“«>])_(?=[A-Z][a-z])(?![^\s_]*+_)             # GTK: _Open
+  | (?<![^\s(\["'„“«>])_(?=[A-Z][a-z])(?![^_]*+(?<=\w)_)           # GTK: _Open
 """
 
 # They have letters but no language. Alone they are copied; inside of a sentence they are text.

@@ -40,6 +40,35 @@ def test_few_pairs_teach_no_words_and_no_habits(count):
     assert [findings(*pair, facts) for pair in pairs(300, seed=9)] == [[]] * 300
 
 
+@pytest.mark.parametrize(
+    ("tgt_lang", "source", "translation", "kinds"),
+    [
+        ("de", "We have been waiting for an hour.", "We wachten al een uur op hem.", ["language"]),
+        ("uk", "Sign it and attach a copy.", "Подпишите это и приложите копию.", ["language"]),
+        (
+            "pl",
+            "Yes",
+            "Tak, oczywiście, zgadzam się i nie mam żadnych zastrzeżeń, "
+            "których chciałbym bronić wobec kolegów.",
+            ["length"],
+        ),
+        (
+            "zh",
+            "It is a long way from here to the next station.",
+            "从这里到下一站还有很长的路。",
+            [],
+        ),
+        ("zh", "It is a long way from here to the next station, " * 4, "很远。", ["length"]),
+    ],
+)
+def test_a_single_line_has_a_language_and_a_length(tgt_lang, source, translation, kinds):
+    for others in ([], [("Good morning!", translation)]):
+        pair = source, translation
+        facts = PairFacts.learn([pair, *others], src_lang="en", tgt_lang=tgt_lang)
+        found = rules.findings(*facts.texts(*pair), facts)
+        assert [finding.kind for finding in found] == kinds
+
+
 def test_no_more_pairs_are_read_than_the_sample_has(monkeypatch):
     monkeypatch.setattr(limits, "MAX_SAMPLED", 250)
     assert PairFacts.learn(itertools.cycle(pairs(300)), src_lang="en", tgt_lang="de").sampled == 250

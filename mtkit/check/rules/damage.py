@@ -12,7 +12,7 @@ from typing import NamedTuple
 from mtkit.base.character_references import unescape
 from mtkit.base.copied import TAG, copied
 from mtkit.base.scripts import script_share
-from mtkit.base.text import END_MARKS, WORD
+from mtkit.base.text import END_MARKS, WORD, base_language
 from mtkit.check.rules import limits
 from mtkit.check.rules.marks import ENTITY, Text
 from mtkit.check.rules.number_reading import Reading, numbers_of
@@ -31,9 +31,39 @@ _SMALL = "".join(letter for letter in _AS_CYRILLIC if not letter.isupper())
 _BROKEN = re.compile(
     f"\ufffd|вЂ[{_AS_CYRILLIC}]|(?:[РС][{_AS_CYRILLIC}]){{3}}|(?:[РС][{_SMALL}]){{2}}"
 )
+# Windows-1250 and 1254 read as Windows-1252: letters that the words of a language do not have. And
+# letters, a sign of money or a line break that became other signs.
+_NOT_OF = {
+    "hu": "õû",
+    "pl": "¹ê³ñæ¿",
+    "tr": "ýðþ",
+    **dict.fromkeys(("cs", "sk"), "ìèøùïò"),
+    **dict.fromkeys(("hr", "sl", "bs"), "èæð"),
+}
+_LOWER = "a-zß-öø-ž"
+_LOST_SIGN = re.compile(
+    rf"(?<=[{_LOWER}])[?„†‡‰¤](?=[{_LOWER}])|(?<=\s)\?(?=\d)|\\(?:[nrt]|u[0-9a-f]{{4}}|x[0-9a-f]{{2}})"
+)
 # What is misread in texts of any script: Latin letters, punctuation, signs, emoji.
 _ANYWHERE = re.compile("[\u00a0-\u017f\u0218-\u021b\u2000-\u2bff\ufeff\U0001f000-\U0001faff]")
 _LETTER_LOOP = re.compile(r"([^\W\d_])\1{4,}|([^\W\d_]{2,10}?)\2{3,}", re.IGNORECASE)
+# Articles, prepositions and conjunctions that are not twice in a row before a word. In 495,000 good
+# directions in English, German and French 22 are, by mistake; "die die" and "that that" are right.
+_NEVER_TWICE = {
+    "en": "the a an of and or with by from at after before into",
+    "de": "und oder mit von für auf bei beim im zum zur den des ein einen einer dem",
+    "fr": "la le les du des et ou un une dans sur avec par pour",
+    "es": "el la los las de del y o un una por para con en",
+    "it": "il i la gli le di del della e un una con per nel",
+    "pt": "os as do da dos das e ou um uma com por para no na",
+    "nl": "het een en of van met voor de bij",
+    "sv": "och eller med av för ett",
+    "pl": "i w z na do od dla przez",
+    "cs": "a v s na do od pro",
+    "ru": "и в с на от для к по из",
+    "uk": "і й в у з на від для до",
+    "tr": "ve veya ile için",
+}
 _LONG_LETTERS = re.compile(r"([^\W\d_])\1\1|([^\W\d_]{2,10}?)\2\2", re.IGNORECASE)
 _DOUBLED = re.compile(
     rf"(?<![{WORD}])([{WORD}]+(?:[ ,'’\"-]{{1,3}}[{WORD}]+){{1,5}})"
@@ -95,6 +125,22 @@ def misread(text: str, language: str) -> re.Match[str] | None:
     return _BROKEN.search(text)
 
 
+def lost_sign(source: str, text: str) -> re.Match[str] | None:
+    """A sign in place of a letter, of money or of a line break, if the source has none like it."""
+    match = _LOST_SIGN.search(text)
+    return match if match and match[0][0] not in source else None
+
+
+def foreign_letters(source: str, tgt: Text) -> re.Match[str] | None:
+    """The first of two words with letters that its language does not have; names keep theirs."""
+    letters = _NOT_OF.get(base_language(tgt.language), "")
+    if not letters or tgt.raw.isascii():
+        return None
+    words = re.finditer(rf"[{WORD}]*[{letters}][{WORD}]*", tgt.plain, re.IGNORECASE)
+    wrong = list(itertools.islice((word for word in words if word[0] not in source), 2))
+    return wrong[0] if len(wrong) > 1 else None
+
+
 def entity(source: str, translation: str) -> re.Match[str] | None:
     """A sign that is written as an entity, although the source has neither entities nor tags."""
     if "&" not in translation or ENTITY.search(source) or TAG.search(source):
@@ -108,6 +154,9 @@ def entity(source: str, translation: str) -> re.Match[str] | None:
 def capitals(src: Text, tgt: Text) -> str:
     """What is wrong with the capitals of a translation; empty if nothing is."""
     source, translation = src.plain, tgt.plain
+    shouted = _in_capitals(translation, 3)
+    if 0 < len(shouted) < len(translation.split()) and not _in_capitals(source, 2):
+        return f'"{" ".join(shouted)}" is all capitals'
     has_small, has_capitals = not translation.isupper(), not translation.islower()
     if has_small == has_capitals:
         return ""
@@ -118,6 +167,7 @@ def capitals(src: Text, tgt: Text) -> str:
     if cased < limits.MIN_CASED_LETTERS or share < (0.9 if has_small else 0.5):
         return ""
     if has_small:
+        is_caseless = source.lower() == source.upper()
         words = _WORD.findall(source)
         capitalised = [word for word in words if word[0].isupper()]
         first = _FIRST.search(tgt.raw)
@@ -126,16 +176,24 @@ def capitals(src: Text, tgt: Text) -> str:
             first is not None
             and first[0].isalpha()
             and translation[first.start()] == first[0]
-            and words[:1] == capitalised[:1]
+            and (is_caseless or words[:1] == capitalised[:1])
             and tgt.words[0].isalpha()
             # "Spanish classes" has a capital in few languages.
-            and (len(words) > 2 or source.rstrip()[-1:] in END_MARKS)
+            and ((len(words) > 2 and not is_caseless) or source.rstrip()[-1:] in END_MARKS)
         )
-        is_lost = capitalised and (begins or len(capitalised) >= limits.MIN_CAPITALS)
+        is_lost = (capitalised or is_caseless) and (
+            begins or len(capitalised) >= limits.MIN_CAPITALS
+        )
         return "the translation has no capital" if is_lost else ""
     small = sum(map(str.islower, source))
     is_sentence = len(translation.split()) > 1 and small > sum(map(str.isupper, source))
     return "the translation is all capitals" if is_sentence else ""
+
+
+def _in_capitals(text: str, least: int) -> list[str]:
+    """The first words in capitals, as many as this in a row."""
+    rows = itertools.groupby(text.split(), lambda word: word.isupper() and len(word) > 1)
+    return next((row for is_upper, words in rows if is_upper and len(row := [*words]) >= least), [])
 
 
 def label(text: str, other: str) -> str:
@@ -161,6 +219,17 @@ def doubled(source: str, words: Sequence[str], text: str) -> re.Match[str] | Non
         if is_right or _SAME.match(match[1]):
             continue
         return None if _DOUBLED.search(source) else match
+    return None
+
+
+def doubled_word(source: str, tgt: Text) -> re.Match[str] | None:
+    """An article or the like twice in a row, if the source has no word twice."""
+    never = _NEVER_TWICE.get(base_language(tgt.language), "").split()
+    for word, after in pairwise(tgt.words):
+        if word == after and word in never and not _TWICE.search(source):
+            # Not "oh la la".
+            twice = rf"(?<![{WORD}])({word})\s+{word}(?=\s+(?!{word}\s)[{WORD}])"
+            return re.search(twice, tgt.plain, re.IGNORECASE)
     return None
 
 

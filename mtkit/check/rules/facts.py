@@ -14,7 +14,7 @@ import numpy as np
 from mtkit.base.copied import may_have_copied_parts
 from mtkit.base.files import Record
 from mtkit.base.invisible import visible
-from mtkit.base.text import END_MARKS
+from mtkit.base.text import END_MARKS, base_language
 from mtkit.check.rules import damage, limits, marks
 from mtkit.check.rules.language import other_language
 from mtkit.check.rules.number_matching import unmatched
@@ -96,20 +96,27 @@ class PairFacts(Record):
             src_lang=src_lang,
             tgt_lang=tgt_lang,
             sampled=len(sample),
-            lengths=_lengths(sample),
+            lengths=_lengths(sample, _expected(tgt_lang) - _expected(src_lang)),
+            longest=limits.MIN_SIGMAS,
+            shortest=limits.MIN_SIGMAS,
             keeps_large_numbers=True,
         )
-        for learned in (
-            (_usual_words, _limits, _labels, _habits) if len(sample) >= limits.MIN_PAIRS else ()
-        ):
+        if facts.is_of_few:
+            return facts
+        for learned in (_usual_words, _limits, _labels, _habits):
             facts = facts.model_copy(update=learned(sample, facts))
         return facts
+
+    @property
+    def is_of_few(self) -> bool:
+        """Whether the pairs are too few to teach words and habits."""
+        return self.sampled < limits.MIN_PAIRS
 
     @property
     def silence(self) -> str:
         """What is not reported of such pairs, with the counts that are the reason; or nothing."""
         off = [*self.off, *(kind for kind in self.loose if not self.off)]
-        if self.sampled < limits.MIN_PAIRS:
+        if self.is_of_few:
             off.append(f"usual words and habits ({self.sampled:,} of {limits.MIN_PAIRS} pairs)")
         if self.ends_kept <= limits.MIN_ENDS_KEPT:
             off.append(f"a missing mark at the end (kept in {self.ends_kept:.0%} of the pairs)")
@@ -206,13 +213,21 @@ def missing_mark(source: str, translation: str) -> str:
     return own.get(mark, mark)
 
 
-def _lengths(sample: Sequence[tuple[str, str]]) -> list[LengthFacts]:
-    """The lengths of each class of sources; those with few pairs are like their neighbours."""
+def _expected(language: str) -> float:
+    return limits.LENGTHS.get(base_language(language), 0.0)
+
+
+def _lengths(sample: Sequence[tuple[str, str]], expected: float) -> list[LengthFacts]:
+    """The lengths of each class of sources; those with few pairs are like their neighbours.
+
+    `expected` is the median of languages like these, which counts as ten pairs.
+    """
     sizes = np.array([[len(src), len(tgt)] for src, tgt in sample], np.float64).reshape(-1, 2)
     sizes += limits.PADDING
     ratios = np.log(sizes[:, 1] / sizes[:, 0])
     places = np.floor(np.log2(sizes[:, 0])).astype(int) + 1
-    overall = float(np.median(ratios)) if len(ratios) else 0.0
+    weight = len(ratios) / (len(ratios) + limits.EXPECTED_PAIRS)
+    overall = weight * float(np.median(ratios)) + (1 - weight) * expected if weight else expected
     lengths = []
     for place, spread in enumerate(limits.SPREADS):
         is_last = place == len(limits.SPREADS) - 1

@@ -15,6 +15,8 @@ _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _KANA = "\u3041-\u3096\u30a1-\u30fa\u31f0-\u31ff\uff66-\uff9d"
 _HANGUL = "\u1100-\u11ff\u3131-\u318e\ua960-\ua97f\uac00-\ud7ff"
 _EAST_ASIAN = re.compile(f"[{_HAN}{_KANA}{_HANGUL}]")
+# So many of them in a row are more than a name.
+EAST_ASIAN_TEXT = re.compile(f"[{_HAN}{_KANA}{_HANGUL}]{{6,}}")
 # What most letters are in these languages, if there are as many, and the least share of them: a
 # Japanese name has no kana, and a Chinese text may name something Japanese. The numbers are
 # estimates from names and titles.

@@ -23,6 +23,11 @@ _EMPTY = {"br", "hr", "img", "input", "wbr"}
 ENTITY = re.compile(r"&(?:[A-Za-z]\w{1,9}|#\d{1,7}|#[xX][\da-fA-F]{1,6});")
 # Any other character may also be written without an entity.
 _OF_MARKUP = {"<": "&lt;", ">": "&gt;"}
+# Of Markdown: what opens and closes with the same signs, and a link.
+_PAIRED_MARKS, _LINK = ("**", "~~", "`"), "]("
+# Codes of XLIFF, which their number tells apart.
+_NUMBERED = re.compile(r"\s(?:id|rid)\s*=\s*[\"']([^\"']*)")
+_CODES = {"g", "x", "bx", "ex", "bpt", "ept", "ph", "pc", "sc", "ec"}
 _ACCENT = re.compile("[\u0300-\u036f]")
 # The beginning of a placeholder of printf without a position.
 _NO_POSITION = re.compile(r"^%(?!\d+\$|[({%]|L?\d%?$)")
@@ -99,15 +104,25 @@ def are_the_same_by_position(source: str, translation: str) -> bool:
 def markup(text: str) -> Counter[str]:
     """The tags without their attributes, and the entities of `<` and `>`."""
     tags = Counter(f"<{end}{name}{empty}>" for end, name, empty in _tags(text))
+    if has_markdown(text):
+        tags.update(mark for mark in _PAIRED_MARKS if text.count(mark) % 2)
+        tags[_LINK] += text.count(_LINK)
     signs = (unescape(match[0]) for match in ENTITY.finditer(text))
     tags.update(_OF_MARKUP[sign] for sign in signs if sign in _OF_MARKUP)
     return tags
+
+
+def has_markdown(text: str) -> bool:
+    """Whether a text has signs that `markup` compares beside tags."""
+    return any(mark in text for mark in (*_PAIRED_MARKS, _LINK))
 
 
 def _tags(text: str) -> Iterator[tuple[str, str, str]]:
     """The slash of an end tag, the name and the slash of an empty element, of each tag."""
     for end, written, rest in TAG.findall(text):
         name, before = written.lower(), rest[-2:-1]
+        number = _NUMBERED.search(rest) if name in _CODES else None
+        name += f' id="{number[1]}"' if number else ""
         # The value of an attribute without quotation marks may end with a slash.
         has_slash = rest.endswith("/") and (not before or before in "\"'" or before.isspace())
         yield end, name, "/" if has_slash or (name in _EMPTY and not end) else ""

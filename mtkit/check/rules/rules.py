@@ -18,7 +18,7 @@ from mtkit.base.text import END_MARKS, base_language
 from mtkit.check.rules import damage, limits, marks
 from mtkit.check.rules.facts import PairFacts, ends_with_mark
 from mtkit.check.rules.findings import Finding
-from mtkit.check.rules.language import other_east_asian, other_language
+from mtkit.check.rules.language import EAST_ASIAN_TEXT, other_east_asian, other_language
 from mtkit.check.rules.marks import Text
 from mtkit.check.rules.number_matching import (
     Unmatched,
@@ -37,8 +37,8 @@ from mtkit.check.rules.number_words import has_number_words, has_ordinals, has_w
 # All other characters are Latin letters, or none; so most texts need not be looked at closely.
 _NOT_LATIN = re.compile(r"[^\0-\u024f\u1e00-\u1eff\u2000-\u206f\u20a0-\u20cf]")
 _LATIN = re.compile(r"[A-Za-z\u00c0-\u024f]+")
-# Titles, and what signs say.
-_QUOTED = re.compile('["„“”«»‘\'][^"„“”«»]+["„“”«»’\']')
+# Titles, what signs say, and code.
+_QUOTED = re.compile('["„“”«»‘\'`][^"„“”«»`]+["„“”«»’\'`]')
 # No finished text ends with one of these, unless its source breaks off.
 _UNFINISHED, _BROKEN_OFF = tuple(",;(–—-，、；（"), ("…", "...")
 _TWO_SENTENCES = re.compile(rf"[{END_MARKS}]\s*\w")
@@ -57,8 +57,9 @@ def findings(src: Text, tgt: Text, facts: PairFacts, *, knows_words: bool = Fals
     if not copied:
         if src.raw != tgt.raw:
             result += _script(src, tgt, facts)
-        # By single lines alone, one in 400 good pairs would be marked.
-        if facts.usual_share and not knows_words:
+        # Repeated letters look like another language.
+        is_identified = facts.usual_share or (facts.is_of_few and not result)
+        if is_identified and not knows_words:
             result += _language(src, tgt, facts)
     result += _damage(src, tgt)
     result += _labels(src, tgt, facts) if facts.labels else ()
@@ -77,7 +78,7 @@ def findings(src: Text, tgt: Text, facts: PairFacts, *, knows_words: bool = Fals
         result.append(Finding("numbers", _changed(rest), 0.7))
     if not any(finding.kind == "numbers" for finding in result):
         result += _halves_and_thirds(src, tgt)
-    if (src.plain, tgt.plain) != (src.raw, tgt.raw):
+    if (src.plain, tgt.plain) != (src.raw, tgt.raw) or marks.has_markdown(src.raw + tgt.raw):
         result += _copied_parts(src, tgt)
     sigmas = facts.sigmas(len(src.raw), len(tgt.raw))
     result += _length(src.raw, tgt.raw, sigmas, facts)
@@ -115,7 +116,8 @@ def _loop(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
         usual = _longest_repeat(src.words, longest, {})
         # A doubled word (きらきら) is there four times where the source has its word twice.
         times = worst.times // (1 + (facts.is_unspaced and worst.size == 2))
-        if usual is None or times > usual.times:
+        # "No, no, no! Do not" may have one "no" more.
+        if usual is None or times > usual.times + (usual.times > 2):
             phrase = ("" if facts.is_unspaced else " ").join(
                 words[worst.start : worst.start + worst.size]
             )
@@ -135,8 +137,9 @@ def _loop(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
     if inside := damage.letter_loop(src.raw, words, tgt.plain):
         part = inside[1] or inside[2]
         count = len(inside[0]) // len(part)
-    elif inside := damage.doubled(src.plain, words, tgt.plain):
-        part, count = inside[1], 2
+    else:
+        inside = damage.doubled(src.plain, words, tgt.plain) or damage.doubled_word(src.plain, tgt)
+        part, count = inside[1] if inside else "", 2
     if inside:
         reason = f"{_quoted(part)} occurs {count} times in a row"
         yield Finding("loop", reason, min(1.0, 0.6 + 0.1 * count), tgt=range(*inside.span()))
@@ -199,7 +202,7 @@ def _copied(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
         return
     foreign = sum(word in facts.source_only for word in words)
     own = sum(word in facts.target_only for word in words)
-    if facts.sampled < limits.MIN_PAIRS:
+    if facts.is_of_few:
         # Nothing is known of the words: only a long and equal text is certain.
         some = sum(not word.isdigit() for word in shared)
         is_copied = some > limits.MIN_COPIED_WORDS and count >= 0.9 * total
@@ -217,13 +220,21 @@ def _copied(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
 
 def _half_copied(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
     """Many words in a row are those of the source; names, with capitals, are the same in both."""
-    if facts.is_unspaced:
+    if marks.is_unspaced(src.language):
+        part = EAST_ASIAN_TEXT.search(tgt.plain)
+        if part and part[0] in src.plain and not facts.is_unspaced:
+            yield Finding("copied", f"{_quoted(part[0])} is text of the source", 0.8)
         return
-    is_known = facts.sampled >= limits.MIN_PAIRS
+    is_known = not facts.is_of_few
     is_german = base_language(src.language) == "de"
     size = limits.MIN_COPIED_RUN - is_known
     pattern = marks.word_pattern(src.language)
-    ours, theirs = pattern.findall(src.plain), marks.word_pattern(tgt.language).findall(tgt.plain)
+    # Chinese characters stand beside Latin words without a space.
+    others = _LATIN if facts.is_unspaced else marks.word_pattern(tgt.language)
+    ours, theirs = pattern.findall(src.plain), others.findall(tgt.plain)
+    # Where no word has Latin letters, two of them that are no names are enough.
+    table = script_table(tgt.language)
+    least = size if table is None or table[ord("a")] else 2
     runs = {tuple(ours[at : at + size]) for at in range(len(ours) - size + 1)}
     for at in range(len(theirs) - size + 1):
         run = theirs[at : at + size]
@@ -233,7 +244,7 @@ def _half_copied(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
         lower = size if is_german else int(not at)
         small = [word for word in (*map(str.lower, run[:lower]), *run[lower:]) if word.islower()]
         foreign = len(facts.source_only.intersection(small))
-        if len(small) == size and (foreign >= size - 1 or not is_known):
+        if len(small) >= least and (foreign >= least - 1 or not is_known):
             text = " ".join(run)
             quoted = " ".join(pattern.findall(" ".join(_QUOTED.findall(src.plain))))
             if not _QUOTED.search(tgt.plain) or text not in quoted:
@@ -267,7 +278,8 @@ def in_other_languages(src: Text, tgt: Text, facts: PairFacts) -> Iterator[tuple
 def _language(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
     for side, name, share in islice(in_other_languages(src, tgt, facts), 1):
         start = "the source looks" if side == "source" else "looks"
-        reason = f"{start} like {name}, and {share:.0%} of the words are usual"
+        words = "" if facts.is_of_few else f", and {share:.0%} of the words are usual"
+        reason = f"{start} like {name}{words}"
         yield Finding("language", reason, 0.9)
 
 
@@ -308,6 +320,10 @@ def _damage(src: Text, tgt: Text) -> Iterator[Finding]:
             reason = f"{_quoted(part[0])} is damaged"
             yield Finding("damage", reason, 0.9, **{name: range(*part.span())})
             break
+    else:
+        if part := damage.lost_sign(src.raw, tgt.plain) or damage.foreign_letters(src.raw, tgt):
+            reason = f"{_quoted(part[0])} is damaged"
+            yield Finding("damage", reason, 0.8, tgt=range(*part.span()))
     if reason := damage.capitals(src, tgt):
         yield Finding("capitals", reason, 0.7)
     if part := damage.entity(src.raw, tgt.raw):
@@ -428,17 +444,21 @@ def _cut(source: str, tgt: Text, sigmas: float, facts: PairFacts) -> Iterator[Fi
     end = tgt.raw[len(tgt.raw) - len(behind) :]
     is_word = tgt.words and not (marks.placeholders(end) or marks.addresses(end))
     last = tgt.words[-1] if is_word else ""
+    is_unfinished, is_source_unfinished = (
+        text.rstrip().endswith(_UNFINISHED) for text in (tgt.raw, source)
+    )
+    is_unfinished &= not is_source_unfinished
     signs = []
     if ends_with_mark(source) and facts.ends_kept > limits.MIN_ENDS_KEPT:
         if sigmas < facts.cut_below:
             signs.append("the mark at the end is missing, and the text is short")
-        elif last in facts.never_final:
+        elif last in facts.never_final or is_unfinished:
             signs.append("the mark at the end is missing")
     elif sigmas >= limits.MAX_UNMARKED_SIGMAS:
         return
     if last in facts.never_final:
         signs.append(f"no text ends with {_quoted(last)}")
-    if tgt.raw.rstrip().endswith(_UNFINISHED) and not source.rstrip().endswith(_UNFINISHED):
+    if is_unfinished:
         signs.append("it ends with a comma or a dash")
     if len(signs) > 1 or (signs and sigmas < facts.cut_below):
         span = range(max(0, len(tgt.raw) - limits.MAX_SHOWN), len(tgt.raw))
