@@ -167,23 +167,25 @@ def capitals(src: Text, tgt: Text) -> str:
     if cased < limits.MIN_CASED_LETTERS or share < (0.9 if has_small else 0.5):
         return ""
     if has_small:
-        is_caseless = source.lower() == source.upper()
         words = _WORD.findall(source)
         capitalised = [word for word in words if word[0].isupper()]
+        is_sentence = source.rstrip()[-1:] in END_MARKS
+        if source.lower() == source.upper():
+            # The source has no capitals at all, as Arabic: then a sentence needs one.
+            is_sentence = is_sentence and translation.rstrip()[-1:] in END_MARKS
+            words = capitalised = ["A"] * is_sentence
         first = _FIRST.search(tgt.raw)
         # Behind a number or a placeholder at the beginning, no word needs one; nor does i18n.
         begins = (
             first is not None
             and first[0].isalpha()
             and translation[first.start()] == first[0]
-            and (is_caseless or words[:1] == capitalised[:1])
+            and words[:1] == capitalised[:1]
             and tgt.words[0].isalpha()
             # "Spanish classes" has a capital in few languages.
-            and ((len(words) > 2 and not is_caseless) or source.rstrip()[-1:] in END_MARKS)
+            and (len(words) > 2 or is_sentence)
         )
-        is_lost = (capitalised or is_caseless) and (
-            begins or len(capitalised) >= limits.MIN_CAPITALS
-        )
+        is_lost = capitalised and (begins or len(capitalised) >= limits.MIN_CAPITALS)
         return "the translation has no capital" if is_lost else ""
     small = sum(map(str.islower, source))
     is_sentence = len(translation.split()) > 1 and small > sum(map(str.isupper, source))
@@ -229,7 +231,9 @@ def doubled_word(source: str, tgt: Text) -> re.Match[str] | None:
         if word == after and word in never and not _TWICE.search(source):
             # Not "oh la la".
             twice = rf"(?<![{WORD}])({word})\s+{word}(?=\s+(?!{word}\s)[{WORD}])"
-            return re.search(twice, tgt.plain, re.IGNORECASE)
+            match = re.search(twice, tgt.plain, re.IGNORECASE)
+            # There may be a placeholder between them.
+            return match if match and match[0] in tgt.raw else None
     return None
 
 

@@ -244,8 +244,10 @@ def _half_copied(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
         lower = size if is_german else int(not at)
         small = [word for word in (*map(str.lower, run[:lower]), *run[lower:]) if word.islower()]
         foreign = len(facts.source_only.intersection(small))
-        if len(small) >= least and (foreign >= least - 1 or not is_known):
-            text = " ".join(run)
+        text = " ".join(run)
+        # Not a format such as "[HH:MM:ss]".
+        is_text = least == size or text in tgt.plain
+        if len(small) >= least and is_text and (foreign >= least - 1 or not is_known):
             quoted = " ".join(pattern.findall(" ".join(_QUOTED.findall(src.plain))))
             if not _QUOTED.search(tgt.plain) or text not in quoted:
                 yield Finding("copied", f"{_quoted(text)} is text of the source", 0.8)
