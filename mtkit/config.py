@@ -17,16 +17,16 @@ import math
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+from mtkit.base.arguments import checks_arguments
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import shareable_name
-from mtkit.base.models import Around, Check, Limits, Model
-from mtkit.base.overrides import Expecting, explain, parse_value
+from mtkit.base.models import Around, Check, InvalidValuesError, Limits, Model, explain
+from mtkit.base.overrides import Expecting, parse_value
 from mtkit.base.yaml import NotYamlError, cut, dump_yaml, parse_yaml, shown
 
 if TYPE_CHECKING:
-    from pydantic import ValidationError
     from pydantic.fields import FieldInfo
 
 log = logging.getLogger(__name__)
@@ -38,6 +38,7 @@ _PRESETS = Path(__file__).with_name("presets")
 # Limits, so that numbers, and products of sizes, fit in 64 bits.
 LARGEST = 10**18
 Count = Annotated[int, Limits(ge=1, le=LARGEST)]
+BeamSize = Annotated[int, Limits(ge=1, le=1000)]
 Number = Annotated[int, Limits(ge=0, le=LARGEST)]
 Layers = Annotated[int, Limits(ge=1, le=1000)]
 Heads = Annotated[int, Limits(ge=1, le=4096)]
@@ -364,7 +365,7 @@ class TrainConfig(Section):
 class DecodeConfig(Section):
     """How a run translates (Section 6.1)."""
 
-    beam_size: Annotated[int, Limits(ge=1, le=1000)] = setting(4, "beam size; 1 is greedy search")
+    beam_size: BeamSize = setting(4, "beam size; 1 is greedy search")
     length_penalty: Annotated[float, Limits(ge=-10, le=10)] = setting(
         0.6, "length penalty alpha; higher favours longer translations"
     )
@@ -535,6 +536,7 @@ def config_name(path_or_preset: str) -> str:
     return Path(path_or_preset).name.removesuffix(".yaml").removesuffix(".yml")
 
 
+@checks_arguments
 def load_config(path_or_preset: str, overrides: Iterable[str] = ()) -> Config:
     """The configuration of an existing file, otherwise of the preset with that name.
 
@@ -565,8 +567,7 @@ def parse_config(tree: Any, *, origin: str, overrides: Sequence[str] = ()) -> Co
     """
     try:
         return Config.model_validate(tree)
-    except ValueError as invalid:
-        error = cast("ValidationError", invalid)
+    except InvalidValuesError as error:
         mistake = first_mistake(error, Config)
         where = ".".join(str(part) for part in error.errors()[0]["loc"][:2])
         for override in overrides:
@@ -578,7 +579,7 @@ def parse_config(tree: Any, *, origin: str, overrides: Sequence[str] = ()) -> Co
         raise MtkitError(f"{origin}: {mistake}") from None
 
 
-def first_mistake(error: ValidationError, root: type[Section]) -> str:
+def first_mistake(error: InvalidValuesError, root: type[Section]) -> str:
     """The first mistake of some settings in one line; an unknown key has a suggestion."""
     first = error.errors()[0]
     if first["type"] != "extra_forbidden":

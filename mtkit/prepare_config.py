@@ -6,10 +6,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import ValidationError
-
 from mtkit.base.errors import MtkitError
-from mtkit.base.models import Limits
+from mtkit.base.models import InvalidValuesError, Limits
 from mtkit.base.overrides import parse_value
 from mtkit.base.yaml import cut
 from mtkit.config import Count, Names, Section, Seed, first_mistake, setting
@@ -175,5 +173,5 @@ def prepare_config(settings: Mapping[str, Any], overrides: Iterable[str] = ()) -
             tree[section] = dict(given) | {inner: value}
     try:
         return PrepareConfig.model_validate(tree)
-    except ValidationError as error:
+    except InvalidValuesError as error:
         raise MtkitError(first_mistake(error, PrepareConfig)) from None

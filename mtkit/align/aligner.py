@@ -41,6 +41,7 @@ from mtkit.align.links import (
     word_spans,
     words_of_subwords,
 )
+from mtkit.base.arguments import ArgumentError
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import Record, read_record, write_record
 from mtkit.batch_plan import plan_batches
@@ -241,7 +242,7 @@ class PairAttention(ABC):
         heads: of each model; the attribute has those of all.
 
     Raises:
-        ValueError: for a head that a model does not have, or if a model has none of the heads.
+        MtkitError: for a head that a model does not have, or if a model has none of the heads.
     """
 
     device_type = "cpu"
@@ -252,9 +253,9 @@ class PairAttention(ABC):
         self.heads = [head for of_model in heads for head in of_model]
         for model, of_model in zip(models, heads, strict=True):
             if not of_model:
-                raise ValueError("heads: give one or more")
+                raise ArgumentError("heads: give one or more")
             if unknown := set(of_model) - set(all_heads(model)):
-                raise ValueError(f"heads: the model does not have {min(map(str, unknown))}")
+                raise ArgumentError(f"heads: the model does not have {min(map(str, unknown))}")
 
     @abstractmethod
     def mean(self, src: list[list[int]], tgt: list[list[int]]) -> Sequence[FloatArray]:
@@ -305,10 +306,10 @@ class Aligner:
         `words` gives start and end of what is aligned, in characters of a line.
 
         Raises:
-            ValueError: for an unknown method.
+            MtkitError: for an unknown method.
         """
         if method not in METHODS:
-            raise ValueError(f"method: one of {', '.join(METHODS)}, not {method!r}")
+            raise ArgumentError(f"method: one of {', '.join(METHODS)}, not {method!r}")
         if numbers is None:
             numbers = range(1, len(sources) + 1)
         pairs = self._encode({"source": sources, "translation": translations}, numbers, words)

@@ -22,14 +22,11 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, cast, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_type_hints
 
 from mtkit.base.errors import MtkitError, reason_of
-from mtkit.base.models import Around, Check, Model
+from mtkit.base.models import Around, Check, InvalidValuesError, Model
 from mtkit.base.text import compressed
-
-if TYPE_CHECKING:
-    from pydantic import ValidationError
 
 log = logging.getLogger(__name__)
 
@@ -290,8 +287,8 @@ def parse_record(content: Any, kind: type[RecordT], *, name: str, advice: str) -
     """
     try:
         return kind.model_validate(content)
-    except ValueError as error:
-        first = cast("ValidationError", error).errors()[0]
+    except InvalidValuesError as error:
+        first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"]) or "content"
         raise MtkitError(
             f"{name}: written by another version of mtkit ({key}: {first['msg'].lower()}); {advice}"

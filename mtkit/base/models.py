@@ -18,6 +18,9 @@ from dataclasses import MISSING, Field, field
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Literal, Self, Union, cast, dataclass_transform
 
+from mtkit.base.errors import MtkitError
+from mtkit.base.yaml import cut, shown
+
 Check = Callable[[Any], Any]
 # For mypy, classes with `__hash__` are not hashable.
 _cached: Callable[[Check], Check] = functools.cache
@@ -38,12 +41,16 @@ class Limits:
     def __init__(self, **limits: Any) -> None:
         vars(self).update(limits)
 
+    def is_within(self, value: Any) -> bool:
+        """Whether a value of the right type is within the limits."""
+        limits = vars(self).items()
+        return all((_WITHIN.get(name) or getattr(operator, name))(value, at) for name, at in limits)
+
     def checked(self, value: Any, check: Check) -> Any:
         """The value, after `check` of its type, if it is within the limits."""
         value = check(value)
-        for name, limit in vars(self).items():
-            if not (_WITHIN.get(name) or getattr(operator, name))(value, limit):
-                raise _NotPlainError
+        if not self.is_within(value):
+            raise _NotPlainError
         return value
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Check) -> Any:
@@ -66,6 +73,36 @@ class Around:
         return core_schema.no_info_wrap_validator_function(self.checked, handler(source))
 
 
+class InvalidValuesError(MtkitError, ValueError):
+    """Values that are wrong, as pydantic's `errors` say; its text is about the first of them."""
+
+    def __init__(self, origin: str, error: Any) -> None:
+        self.errors: Callable[[], list[dict[str, Any]]] = error.errors
+        super().__init__(f"{origin}: {explain(error)}")
+
+
+def explain(error: Any) -> str:
+    """The first mistake of pydantic's error, or of `InvalidValuesError`, with its dotted key."""
+    first = error.errors()[0]
+    path = [cut(str(part)) for part in first["loc"]]
+    key = "".join(f"{part}: " for part in [".".join(path)] if part)
+    value = first.get("input")
+    kind = first["type"]
+    if kind == "extra_forbidden":
+        return f"unknown key {'.'.join(path)}"
+    if kind == "value_error":
+        # Our own checks name the key inside their section themselves.
+        return ".".join([*path, str(first["ctx"]["error"])])
+    if kind == "model_type":
+        return f"{key}expected settings by their names, not {shown(value)}"
+    if kind == "string_pattern_mismatch":
+        return f"{key}{shown(value)} cannot be the name of a folder"
+    if kind in ("tuple_type", "string_too_short"):
+        return f"{key}expected a name, or a list of names, not {shown(value)}"
+    expected = first["msg"].removeprefix("Input should be ")
+    return f"{key}expected {expected}, not {shown(value)}"
+
+
 class _PydanticFields:
     def __get__(self, _: object, owner: type[Model]) -> Any:
         return _in_pydantic(owner).model_fields
@@ -76,7 +113,7 @@ class Model:
     """Frozen values, which are checked when they are made; the methods are those of pydantic.
 
     Raises:
-        ValidationError: of pydantic, which is a `ValueError`.
+        InvalidValuesError: naming the first value that is wrong.
     """
 
     model_config: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
@@ -105,7 +142,10 @@ class Model:
         try:
             return cls._checked(content)
         except ValueError:
-            return cast(Self, _in_pydantic(cls).model_validate(content))
+            try:
+                return cast(Self, _in_pydantic(cls).model_validate(content))
+            except ValueError as error:
+                raise InvalidValuesError(cls.__name__, error) from None
 
     def model_copy(self, *, update: dict[str, Any]) -> Self:
         """The same with some values changed, which are not checked."""

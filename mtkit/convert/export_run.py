@@ -17,6 +17,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 import mtkit
+from mtkit.base.arguments import checks_arguments
 from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.files import json_text
 from mtkit.base.invisible import visible
@@ -56,6 +57,7 @@ TARGETS: dict[Format, Target] = {
 
 
 @memory_explained("exporting; export on a machine with more memory")
+@checks_arguments
 def export(
     run: Run,
     out: Path,

@@ -24,6 +24,7 @@ from typing import NamedTuple
 import torch
 
 import mtkit
+from mtkit.base.arguments import checks_arguments
 from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.files import MANIFEST, kind_of
 from mtkit.base.folders import check_writable, new_folder
@@ -88,6 +89,7 @@ class Imported(NamedTuple):
 
 
 @memory_explained("importing; import on a machine with more memory")
+@checks_arguments
 def import_model(
     source: str,
     out: Path,

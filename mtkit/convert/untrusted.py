@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from mtkit.base.errors import MtkitError, reason_of
-from mtkit.base.overrides import explain
+from mtkit.base.models import explain
 from mtkit.base.yaml import NotYamlError, parse_yaml
 
 # Bytes: settings have some thousands, a vocabulary or a SentencePiece model of 64,000 subwords has

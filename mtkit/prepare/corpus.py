@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from mtkit.base.arguments import checks_arguments
 from mtkit.base.errors import MtkitError
 from mtkit.base.text import check_language
 from mtkit.data import TaskName, also_split
@@ -25,6 +26,7 @@ BlockWithLinks = tuple[Block, LinkLines | None]
 TREES = "trees"
 
 
+@checks_arguments
 @dataclass(frozen=True)
 class DirectionSources:
     """The sources of a direction.
@@ -57,6 +59,7 @@ class DirectionSources:
         return sources | {also_split(name): source for name, source in self.valid_also.items()}
 
 
+@checks_arguments
 @dataclass(frozen=True)
 class Corpus:
     """The sources of all directions of a prepared folder.
@@ -89,6 +92,8 @@ class Corpus:
     def check(self) -> None:
         """Refuse what cannot be prepared together, naming what must be changed."""
         with_links = any(direction.links for direction in self.directions)
+        if not self.directions:
+            raise MtkitError("directions: give at least one")
         for direction in self.directions:
             check_language("src_lang", direction.src_lang)
             if self.task == "translation":

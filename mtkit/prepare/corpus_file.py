@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from mtkit.base.arguments import checks_arguments
 from mtkit.base.errors import MtkitError
 from mtkit.base.yaml import NotYamlError, cut, parse_yaml, shown
 from mtkit.config import Section
@@ -100,6 +101,7 @@ class _Treebank(_Part):
     settings: dict[str, Any] = Field(default_factory=dict)
 
 
+@checks_arguments
 def load_corpus(path: Path, *, name: str) -> tuple[Corpus, dict[str, Any]]:
     """The data and the settings of a corpus file; an error names it and the key to fix."""
     try:

@@ -22,6 +22,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from mtkit.base.arguments import checks_arguments
 from mtkit.base.errors import MtkitError, one_line, reason_of
 from mtkit.base.files import shareable_name
 from mtkit.base.language_id import find_code
@@ -66,6 +67,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SIDES = ("source", "target"), ("src", "tgt")
 
 
+@checks_arguments
 def parallel_files(
     src: Path | str, tgt: Path | str, *, weight: float = 1.0, tag: str | None = None
 ) -> Source:

@@ -29,12 +29,14 @@ from typing import Any
 import numpy as np
 
 import mtkit
+from mtkit.base.arguments import checks_arguments
 from mtkit.base.errors import MtkitError, encodable
 from mtkit.base.files import naming_file, sha256_of_json
 from mtkit.base.launched import available_cores
 from mtkit.base.overrides import list_hint
 from mtkit.base.yaml import cut
 from mtkit.check import KINDS
+from mtkit.config import Count
 from mtkit.data import LINK_TYPE, PreparedData, Split
 from mtkit.prepare.catalogue import CatalogueEntry, find_corpus
 from mtkit.prepare.corpus import Corpus, DirectionSources
@@ -57,6 +59,7 @@ _RECORDS_FORMAT = 15
 WSJ_VOCABULARY = 16_000
 
 
+@checks_arguments
 @dataclasses.dataclass(frozen=True)
 class PrepareOptions:
     """How a corpus is prepared.
@@ -81,7 +84,7 @@ class PrepareOptions:
     tokenizer_from: Path | None = None
     added_languages: Sequence[str] = ()
     add_characters: bool = False
-    workers: int | None = None
+    workers: Count | None = None
     force: bool = False
     dry_run: bool = False
     check: Path | None = None
@@ -95,6 +98,7 @@ class PrepareOptions:
         return cls(settings=settings, **given)
 
 
+@checks_arguments
 def prepare(corpus: Corpus | str, out: Path, options: PrepareOptions | None = None) -> Report:
     """Prepare your own corpus, or one of the catalogue by its name, into the folder `out`.
 
@@ -143,6 +147,7 @@ def prepare(corpus: Corpus | str, out: Path, options: PrepareOptions | None = No
     return report
 
 
+@checks_arguments
 def prepare_files(
     name: str,
     out: Path,
@@ -238,8 +243,6 @@ def _refuse_settings(options: PrepareOptions, corpus: Corpus, config: PrepareCon
         raise MtkitError("tree_tags: is a setting for treebanks; remove it")
     if corpus.has_links and config.max_tokens > (most := np.iinfo(LINK_TYPE).max):
         raise MtkitError(f"max_tokens: at most {most:,} with alignments, not {config.max_tokens}")
-    if options.workers is not None and options.workers < 1:
-        raise MtkitError(f"workers: there must be at least one, not {options.workers}")
 
 
 def _facts(

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from mtkit.base.arguments import checks_arguments
 from mtkit.base.errors import MtkitError, in_words
 from mtkit.base.text import UNSPACED, base_language
 
@@ -224,9 +225,6 @@ class TextMetric(LineMetric):
     def __post_init__(self) -> None:
         if self.metric not in get_args(Metric):
             raise MtkitError(f"metric {self.metric}: choose one of {', '.join(get_args(Metric))}")
-        texts = [*(system.translations for system in self.systems), *self.references]
-        if any(isinstance(text, str) for text in texts):
-            raise TypeError("pass lists of lines: [text, …], and [[reference, …]]")
         for system in self.systems:
             for reference in self.references:
                 if len(reference) != len(system.translations):
@@ -234,8 +232,9 @@ class TextMetric(LineMetric):
                         f"{len(system.translations)} translations do not line up with "
                         f"{len(reference)} references"
                     )
-            if not system.translations:
-                raise MtkitError("there is nothing to score: 0 translations")
+            if not system.translations or not self.references:
+                empty = "references" if system.translations else "translations"
+                raise MtkitError(f"there is nothing to score: 0 {empty}")
 
     @property
     def lower_is_better(self) -> bool:
@@ -280,7 +279,7 @@ class TextMetric(LineMetric):
             scorer = BLEU(lowercase=self.lowercase, **how)
         if self.metric == "paper":
             if self.tgt_lang is None:
-                raise ValueError("the paper's BLEU needs the language, for its tokeniser")
+                raise MtkitError("the paper's BLEU needs tgt_lang, for its tokeniser")
             scorer.tokenizer = _paper_tokenizer(base_language(self.tgt_lang))
             scorer.tokenizer_signature = scorer.tokenizer.signature()
         if self.test_set:
@@ -289,6 +288,7 @@ class TextMetric(LineMetric):
         return scorer
 
 
+@checks_arguments
 def score(
     hypotheses: Sequence[str],
     references: Sequence[Sequence[str]],

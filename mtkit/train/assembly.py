@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 
 import mtkit
+from mtkit.base.arguments import checks_arguments
 from mtkit.base.devices import choose_device, describe_device
 from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.files import FileLock
@@ -43,6 +44,7 @@ from mtkit.train.trainer import Trainer
 log = logging.getLogger(__name__)
 
 
+@checks_arguments
 def run(
     config: Config,
     data: PreparedData,

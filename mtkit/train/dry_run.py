@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from mtkit.base.arguments import checks_arguments
 from mtkit.base.devices import choose_device, describe_device
 from mtkit.base.errors import MtkitError, one_line
 from mtkit.base.memory import disable_malloc_trim, memory_explained
@@ -46,6 +47,7 @@ _MEASURED_SECONDS = 10.0
 _ENOUGH_FOR_A_GPU = 2000
 
 
+@checks_arguments
 def forecast(
     config: Config,
     data: PreparedData,
@@ -216,6 +218,7 @@ def pass_in_words(tokens: float, passes: int, world_size: int) -> str:
     return f"a pass of a GPU: {share:,.0f} target tokens{advice}"
 
 
+@checks_arguments
 def forecast_without_data(config: Config) -> str:
     """The forecast of `--dry-run` for a configuration without data.
 

@@ -71,6 +71,8 @@ def load_runs(
     exact: bool,
 ) -> LoadedRuns:
     """Load one run, or those of an ensemble; arguments and errors are as in `Translator.load`."""
+    if not runs:
+        raise MtkitError("run: give a run folder")
     first = runs[0]
     vocabularies, origin = first.tokenizers(), first.manifest.data
     src_lang, tgt_lang = choose_direction(first, vocabularies, src_lang, tgt_lang)

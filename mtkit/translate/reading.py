@@ -8,6 +8,9 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
+from mtkit.base.arguments import ArgumentError
+from mtkit.base.yaml import shown
+
 # A window has at most this many lines, and ends earlier after this many characters.
 WINDOW_LINES = 2048
 WINDOW_CHARACTERS = 1_000_000
@@ -79,10 +82,20 @@ def pair_windows(
     """Full windows of pairs of lines, each with the number of its first line, from 1.
 
     Raises:
-        ValueError: if there are more or fewer of the others, when this is detected.
+        ArgumentError: if there are more or fewer of the others, or an item is not text, when this
+            is detected.
     """
-    pairs = zip(sources, others, strict=not isinstance(others, itertools.repeat))
-    for first, window in windows(pairs, size=lambda pair: len(pair[0]) + len(pair[1])):
+    is_repeated = isinstance(others, itertools.repeat)
+    pairs = zip(sources, others) if is_repeated else itertools.zip_longest(sources, others)  # noqa: B905
+
+    def size(pair: tuple[str, str]) -> int:
+        for text in pair:
+            if not isinstance(text, str):
+                problem = "is not text, or its list is shorter than the other"
+                raise ArgumentError(f"lines: {shown(text)} {problem}")
+        return len(pair[0]) + len(pair[1])
+
+    for first, window in windows(pairs, size=size):
         yield first, [source for source, _ in window], [other for _, other in window]
 
 

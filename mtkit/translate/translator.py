@@ -13,9 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mtkit.base.arguments import ArgumentError, checks_arguments
 from mtkit.base.memory import memory_explained
 from mtkit.base.sentences import LineFacts
-from mtkit.config import DecodeConfig
+from mtkit.config import BeamSize, Count, DecodeConfig
 from mtkit.run_folder import Run
 from mtkit.translate.choosing import choose
 from mtkit.translate.decoding import Backend
@@ -50,8 +51,8 @@ class Translator(AbstractContextManager["Translator"]):
         precision: of results, prefixed with the engine if that changes them.
 
     Raises:
-        MtkitError: if a glossary is combined with sampling or with a parser.
-        TypeError: by its methods if they are given a string and not a list of lines.
+        MtkitError: if a glossary is combined with sampling or with a parser; by its methods for an
+            argument of another type, as a string that is not in a list.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Translator(AbstractContextManager["Translator"]):
         self._heads: list[list[AlignmentHead]] = []
 
     @classmethod
+    @checks_arguments
     @memory_explained("loading the model; translate on a machine with more memory")
     def load(
         cls,
@@ -80,7 +82,7 @@ class Translator(AbstractContextManager["Translator"]):
         config: DecodeConfig | None = None,
         device: str = "auto",
         prepared: bool = True,
-        workers: int | None = None,
+        workers: Count | None = None,
         glossary: Glossary | Path | str | None = None,
         tokenized: bool = False,
         src_lang: str | None = None,
@@ -185,19 +187,19 @@ class Translator(AbstractContextManager["Translator"]):
             prefixes: the text that each translation must begin with, one per line; empty for none.
 
         Raises:
-            ValueError: if there are more or fewer prefixes than lines, when this is detected.
+            MtkitError: if there are more or fewer prefixes than lines, when this is detected.
         """
         return (best.text for best, *_ in self.translate_nbest(lines, n_best=1, prefixes=prefixes))
 
+    @checks_arguments
     def translate_nbest(
-        self, lines: Iterable[str], *, n_best: int, prefixes: Iterable[str] | None = None
+        self, lines: Iterable[str], *, n_best: BeamSize, prefixes: Iterable[str] | None = None
     ) -> Iterator[list[Translation]]:
         """The `n_best` best translations of each line, best first; there may be fewer.
 
         With sampling (`decode.sample`), translations are in sampling order, and equal ones are
         repeated. Samples depend on `decode.seed` and on the number of the line, from 1.
         """
-        _refuse_one_text(lines, prefixes)
         given = itertools.repeat("") if prefixes is None else prefixes
         cut = itertools.starmap(Window, pair_windows(lines, given))
         return (
@@ -240,6 +242,7 @@ class Translator(AbstractContextManager["Translator"]):
         sentences = [sentence for line in lines for sentence in line if sentence.ids]
         return PendingWindow(window, lines, self.decoder.plan(sentences, n_best))
 
+    @checks_arguments
     def variant(
         self,
         *,
@@ -297,6 +300,7 @@ class Translator(AbstractContextManager["Translator"]):
             for line in pending.lines
         ]
 
+    @checks_arguments
     def align(
         self,
         sources: Iterable[str],
@@ -315,13 +319,12 @@ class Translator(AbstractContextManager["Translator"]):
             method: joins the links to the best source words and those to the best target words.
 
         Raises:
-            ValueError: for an unknown method, a reverse model of other languages, or, when this is
+            MtkitError: for an unknown method, a reverse model of other languages, or, when this is
                 detected, if one side has more lines than the other.
         """
-        _refuse_one_text(sources, translations)
         own = self.src_lang, self.tgt_lang
         if reverse is not None and (reverse.tgt_lang, reverse.src_lang) != own:
-            raise ValueError(
+            raise ArgumentError(
                 f"reverse: translates {reverse.src_lang} to {reverse.tgt_lang}, "
                 f"not {self.tgt_lang} to {self.src_lang}"
             )
@@ -352,6 +355,7 @@ class Translator(AbstractContextManager["Translator"]):
             tgt_prefix=self.runs.tgt_prefix,
         )
 
+    @checks_arguments
     def score_given(
         self, sources: Iterable[str], translations: Iterable[str]
     ) -> Iterator[Translation]:
@@ -362,16 +366,8 @@ class Translator(AbstractContextManager["Translator"]):
         0, as there.
 
         Raises:
-            ValueError: if one has more lines than the other, when this is detected.
+            MtkitError: if one has more lines than the other, when this is detected.
         """
         from mtkit.translate.pytorch.scoring import score_pairs
 
-        _refuse_one_text(sources, translations)
         return score_pairs(self.models, self.reader, sources, translations)
-
-
-def _refuse_one_text(*given: Iterable[str] | None) -> None:
-    """Refuse a string, because each of its characters would be translated as a line."""
-    for lines in given:
-        if isinstance(lines, str | bytes):
-            raise TypeError(f"pass a list of lines, such as [text], not {type(lines).__name__}")

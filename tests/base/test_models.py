@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WrapValidator, model_validator
 
 from mtkit.base.files import FileName
-from mtkit.base.models import Limits, Model, _in_pydantic
+from mtkit.base.models import InvalidValuesError, Limits, Model, _in_pydantic
 from mtkit.config import AutoSwitch, Config, DecodeConfig, ModelConfig, Names, load_config
 from mtkit.run_manifest import RunManifest
 
@@ -76,7 +76,7 @@ ANY = {
 def outcome(kind: Any, content: Any, dump: Callable[[Any], Any]) -> Any:
     try:
         made = kind.model_validate(content)
-    except ValidationError as error:
+    except (ValidationError, InvalidValuesError) as error:
         return [(e["type"], e["msg"].replace("Pydantic", ""), e["loc"]) for e in error.errors()]
     # NaN and -0.0 too.
     return repr(dump(made)), repr(sorted(made.model_fields_set))
@@ -139,7 +139,7 @@ def test_an_instance_is_made_with_the_checks_of_its_class_and_its_methods_can_be
     monkeypatch,
 ):
     for wrong in ({"n_heads": 0}, {"n_heads": 7}, {"n_heads": "4"}, {"heads": 4}):
-        with pytest.raises(ValidationError):
+        with pytest.raises(InvalidValuesError, match=r"ModelConfig: \w+"):
             ModelConfig(**wrong)
     assert isinstance(load_config("base").model, ModelConfig)
     monkeypatch.setattr(ModelConfig, "key_width", property(lambda _: 5))

@@ -349,13 +349,15 @@ def test_the_place_of_missing_lines_is_named(place: int, gap: int) -> None:
 
 @pytest.mark.parametrize("metric", ["TER", "chrF", "meteor", ""])
 def test_an_unknown_metric_is_refused(metric: Any) -> None:
-    with pytest.raises(MtkitError, match=r"choose one of bleu, chrf, chrf\+\+, ter, paper"):
+    with pytest.raises(MtkitError, match=r"one of bleu, chrf, chrf\+\+, ter, paper"):
         score(["a"], [["a"]], metric=metric)
 
 
 @pytest.mark.parametrize("texts", [("a cat", [["a cat"]]), (["a cat"], ["a"]), (["a"], "a")])
 def test_a_string_is_not_taken_for_the_lines_of_its_letters(texts: Any) -> None:
-    with pytest.raises(TypeError, match="pass lists of lines"):
+    with pytest.raises(
+        TypeError, match=r"pass a list of lines|expected Sequence of Sequence of str"
+    ):
         score(*texts)
 
 

@@ -19,6 +19,7 @@ from typing import Self
 
 import numpy as np
 
+from mtkit.base.arguments import checks_arguments
 from mtkit.base.copied import TAG
 from mtkit.base.errors import MtkitError
 from mtkit.base.invisible import visible
@@ -66,6 +67,7 @@ class Glossary:
         MtkitError: if a term is empty, or if a source term has two target terms.
     """
 
+    @checks_arguments
     def __init__(self, terms: Mapping[str, str]) -> None:
         self._exact: dict[tuple[str, ...], str] = {}
         self._any_case: dict[tuple[str, ...], str] = {}
@@ -75,6 +77,7 @@ class Glossary:
             self._add(source, target)
 
     @classmethod
+    @checks_arguments
     def read(cls, path: Path, languages: tuple[str, str] = ("", "")) -> Self:
         """The glossary in a text file: on each line a source term, a tab and its target term.
 
