@@ -127,7 +127,7 @@ class Tokenizer:
 
         Raises:
             MtkitError: if a symbol is not possible, if there is no text, or too little for this
-                vocabulary size; the message then gives the largest possible size.
+                vocabulary size; the message then gives a usual size.
         """
         if vocab_size is None:
             return cls._learn_whole_words(list(counts), symbols)
@@ -569,8 +569,8 @@ def _explain(error: RuntimeError, vocab_size: int) -> MtkitError:
     message = str(error)
     if limit := _LIMIT.search(message):
         return MtkitError(
-            f"a vocabulary of {vocab_size} is more than this text supports; "
-            f"the largest possible is {limit[1]} (--vocab-size {limit[1]})"
+            f"a vocabulary of {vocab_size} is too large for so little text; the largest possible "
+            f"is {limit[1]}, and half is usual: --vocab-size {(FIXED_PIECES + int(limit[1])) // 2}"
         )
     if limit := _MIN_SIZE.search(message):
         return MtkitError(
