@@ -18,7 +18,7 @@ from mtkit.base import files
 from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.files import sync
 from mtkit.base.models import Natural
-from mtkit.weights import OTHER_CHECKPOINT, NotFiniteError, WeightFile, Weights
+from mtkit.weights import NotFiniteError, WeightFile, Weights, other_checkpoint
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -124,11 +124,12 @@ class Checkpoint:
 
     def _record(self) -> _Saved:
         self._check_exists()
-        record = files.read_record(self.path / _STATE, _Saved, advice=OTHER_CHECKPOINT)
+        advice = other_checkpoint(self.path)
+        record = files.read_record(self.path / _STATE, _Saved, advice=advice)
         if (record.step, record.run) != (self.step, self.run):
             raise MtkitError(
                 f"{self.path}: belongs to another run (with other settings, data or tokenizers), "
-                f"or its folder was renamed; {OTHER_CHECKPOINT}"
+                f"or its folder was renamed; {advice}"
             )
         return record
 
@@ -163,7 +164,7 @@ class Checkpoint:
             yield file
         except MtkitError as error:
             self._check_exists()
-            raise MtkitError(f"{error}; {OTHER_CHECKPOINT}") from error
+            raise MtkitError(f"{error}; {other_checkpoint(self.path)}") from error
 
 
 def checkpoint_name(step: int) -> str:

@@ -28,19 +28,24 @@ _DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "BOOL": "?"}
 # Numbers that are averaged at a time: they stay in the CPU's caches, and malloc gives such blocks
 # again and again, while larger ones would be new memory of the system for each tensor.
 _BLOCK = 2**15
-OTHER_CHECKPOINT = (
-    "use an earlier checkpoint (mtkit train does it by itself where it continues a run; else give "
-    "its step: --checkpoint STEP, or --init-from RUN:STEP)"
-)
+
+
+def other_checkpoint(folder: Path) -> str:
+    """The advice about a checkpoint that cannot be used; exports and imports have one only."""
+    if len(list(folder.parent.glob("step-*"))) < 2:
+        return "it is the only checkpoint: copy the folder again, or train, export or import again"
+    return (
+        "use an earlier checkpoint (mtkit train does it by itself where it continues a run; else "
+        "give its step: --checkpoint STEP, or --init-from RUN:STEP)"
+    )
 
 
 class NotFiniteError(MtkitError):
     """A tensor of a file has a weight that is infinite or not a number."""
 
     def __init__(self, file: Path, tensor: str) -> None:
-        super().__init__(
-            f"{file}: {tensor} has values that are not finite (NaN); {OTHER_CHECKPOINT}"
-        )
+        advice = other_checkpoint(file.parent)
+        super().__init__(f"{file}: {tensor} has values that are not finite (NaN); {advice}")
 
 
 class WeightFile:

@@ -250,13 +250,17 @@ def test_weights_of_another_model_are_refused_in_one_line(key, value, tiny_run, 
 
 def test_a_file_in_the_place_of_a_checkpoint_is_refused_with_advice(begun: Path):
     run = Run.open(begun)
-    last = run.checkpoints()[-1].path
+    *others, last = (checkpoint.path for checkpoint in run.checkpoints())
     shutil.rmtree(last)
     last.write_text("")
     with pytest.raises(MtkitError, match="use an earlier checkpoint") as error:
         run.select("last")
     # Where a checkpoint is chosen with other options, they are named too.
     assert "--checkpoint STEP, or --init-from RUN:STEP" in str(error.value)
+    for path in others:
+        shutil.rmtree(path)
+    with pytest.raises(MtkitError, match="it is the only checkpoint: copy the folder again"):
+        run.select("last")
 
 
 @pytest.mark.parametrize(

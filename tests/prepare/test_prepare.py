@@ -335,7 +335,7 @@ def test_a_name_that_no_folder_can_have_is_refused(name, dry_run, corpus):
         ("tgt_lang", ["", " ", "en us", "\n", "\udcff", "\0", "x" * 101, None, 5], "tgt_lang: "),
         ("user_defined_symbols", [("x" * 100_000,)], "piece is too long"),
         ("train", [[]], "no training data"),
-        ("workers", [0, -1], "at least one"),
+        ("workers", [0, -1], "workers: expected int, at least 1"),
     ],
 )
 def test_what_no_preparation_can_have_is_refused(argument, values, message, corpus):
