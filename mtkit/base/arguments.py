@@ -1,4 +1,4 @@
-"""The arguments of functions that users call: what is of another type is an `MtkitError`."""
+"""Arguments of functions that users call, refused if they are of another type."""
 
 from __future__ import annotations
 
