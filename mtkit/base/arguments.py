@@ -74,10 +74,12 @@ def _kinds(function: Callable[..., Any]) -> dict[str, Any]:
     """The types of the parameters, but not of those that take all other arguments."""
     inner = inspect.unwrap(function)
     names = _Names(vars(builtins) | inner.__globals__)
+    kinds = typing.get_type_hints(inner, {}, names, include_extras=True)
+    parameters = _signature(function).parameters.items()
     return {
-        name: eval(parameter.annotation, {}, names)
-        for name, parameter in _signature(function).parameters.items()
-        if isinstance(parameter.annotation, str) and parameter.kind is not parameter.VAR_KEYWORD
+        name: kinds[name]
+        for name, parameter in parameters
+        if name in kinds and parameter.kind is not parameter.VAR_KEYWORD
     }
 
 
