@@ -65,8 +65,12 @@ class OfficeParagraph(Paragraph):
         break_="tab ptab br cr instrText",
         dropped="proofErr lastRenderedPageBreak",
     )
-    # Fields whose result was written by a person; programs write that of all others again.
-    written = re.compile(r"\s*(?:HYPERLINK|QUOTE|FORMTEXT|IF|TOC|INDEX|TOA)\b", re.IGNORECASE)
+    # Fields whose result was written by a person; programs write that of all others again. That of
+    # PAGEREF is a whole entry of a table of contents in LibreOffice: it has a tab.
+    written = re.compile(
+        r"\s*(?:(?:HYPERLINK|QUOTE|FORMTEXT|FILLIN|IF|TOC|INDEX|TOA)\b|PAGEREF[^\t]*\t)",
+        re.IGNORECASE,
+    )
 
     def kind(self, node: Element) -> str:
         """What a node is in a text."""
@@ -118,6 +122,21 @@ class OfficeParagraph(Paragraph):
         run.extend([copy.deepcopy(node) for node in piece.run or ()])
         run.append(content)
         return run
+
+
+class WordArt(Paragraph):
+    """A text of WordArt in old files: an attribute, which may have several lines."""
+
+    def holder(self, element: Element) -> Element:
+        """An element with this text."""
+        self._holder = element.makeelement(element.tag, {XML_SPACE: "preserve"})
+        self._holder.text = element.get("string")
+        return self._holder
+
+    def render(self) -> None:
+        """Write the text into the attribute."""
+        super().render()
+        self.element.set("string", self._holder.text)
 
 
 def _look(formats: Iterable[Element]) -> tuple[object, ...]:
@@ -183,9 +202,11 @@ class OfficeDocument(XmlDocument):
         return super()._tree(name)
 
     def _paragraphs(self, name: str, root: Element) -> Iterator[Paragraph]:
-        for element in [*root.iter("{*}p", "{*}v", "{*}text", *_PROPERTIES)]:
+        for element in [*root.iter("{*}p", "{*}v", "{*}text", "{*}textpath", *_PROPERTIES)]:
             if _PARAGRAPH.fullmatch(element.tag):
                 yield OfficeParagraph(element)
+            elif local_name(element) == "textpath":
+                yield WordArt(element)
             elif _is_plain(element):
                 yield Paragraph(element)
 
@@ -323,9 +344,5 @@ def _relations_of(name: str) -> str:
 
 def _is_plain(element: Element) -> bool:
     """Whether it is text without formats: a property, a label of a chart, or a comment."""
-    parents = [local_name(node) for node in element.iterancestors()][:2]
-    if local_name(element) == "text":
-        return parents == ["cm", "cmLst"]
-    if local_name(element) == "v":
-        return parents in (["pt", "strCache"], ["pt", "lvl"])
-    return parents == ["coreProperties"]
+    names = " ".join([local_name(node) for node in (element, *element.iterancestors())][:3])
+    return names in ("text cm cmLst", "v pt strCache", "v pt lvl") or " core" in names

@@ -18,7 +18,8 @@ class OpenParagraph(Paragraph):
     """A paragraph or a heading; those in its notes and frames are texts of their own."""
 
     kinds = by_name(
-        around="span a meta meta-field ruby",
+        around="span a meta meta-field ruby content-control text-input placeholder",
+        kept="list-item",
         break_="line-break tab",
         unseen="s bookmark bookmark-start bookmark-end soft-page-break reference-mark "
         "reference-mark-start reference-mark-end change change-start change-end annotation "

@@ -126,7 +126,8 @@ class Paragraph:
         kinds: by the name of an element: `around` words; `block`, with texts of its own inside;
             `break` between texts; `shown` or `unseen` at a place; `begin` and `end` of what is
             around words; `kept` before the content; `dropped`. All others are `default`.
-        written: how the text of a `begin` starts, if what is between it and the `end` is a text.
+        written: how the text of a `begin` starts, if what is between it and the `end` is a text;
+            a tab behind it stands for breaks there.
         name: what it is called in messages, instead of by its number.
         is_replaced: see `Segment`.
         texts: those that have letters; what is before or after all words is not in them.
@@ -250,7 +251,8 @@ class Paragraph:
         opened, closed = begin[0], end
         if opened.kind == "begin":
             texts = [piece.element.text or "" for piece in begin if piece.element is not None]
-            if not self.written.match("".join(texts)):
+            has_break = any(piece.is_break for piece in inside)
+            if not self.written.match("".join(texts) + "\t" * has_break):
                 return [Piece("shown", parts=_leaves([*begin, *inside, end]))]
             opened = Piece("open", parts=_leaves(begin))
             closed = Piece("close", parts=_leaves([end]))

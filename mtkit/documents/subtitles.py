@@ -85,11 +85,12 @@ _SIGN = re.compile(
     rf"\s*(?:[-–—]+|>>+|&gt;&gt;)\s*(?=[^\s\d]|$)(?:{_DOTS.pattern})?|{_DOTS.pattern}|[:：](?![-()])\s*"
 )
 _SPEAKER = re.compile(
-    rf"(?:{_TAG}|\s)*(?:(?:[-–—]|>>|&gt;&gt;)\s*(?:{_TAG})*[^\s\d<{{-]|[A-Z][A-Z0-9 .'-]+:\s)"
+    rf"\s*<v[ .]|(?:{_TAG}|\s)*"
+    rf"(?:(?:[-–—]|>>|&gt;&gt;)\s*(?:{_TAG})*[^\s\d<{{-]|[A-Z][A-Z0-9 .'-]+:\s)"
 )
 _SENTENCE_END = re.compile(r"(?<![.!?…:;。！？؟۔।])[.!?…:;。！？؟۔।]+(?:\s?[\"'”’»)\]」』])*$")
 # Where words are shown, and who says them.
-_PLACE = re.compile(r"\{\\an?\d+\}|<v[ .][^<>]*>")
+_PLACE = re.compile(r"\{\\an?\d+|\\pos\([^()]*\)|<v[ .][^<>]*>")
 _HIDDEN = re.compile(_TAG)
 _ELEMENT = re.compile(rf"{_READING}|<(/?)([a-zA-Z]++)[^<>]*>")
 

@@ -64,6 +64,9 @@ def translated(paragraph: str, *lines: str | None) -> str:
         (run("on page ") + field("PAGE", run("7")) + run(" below"), ["on page <x1/> below"]),
         (run("a ") + field("HYPERLINK x", run("link")) + run(" now"), ["a <g1>link</g1> now"]),
         (run("see ") + field("REF x", run("Table 1")) + run(" below"), ["see <x1/> below"]),
+        # An entry of a table of contents by LibreOffice.
+        (field("PAGEREF x", run("Part one\t1")), ["Part one"]),
+        (run("on ") + field("PAGEREF x", run("i")) + run(" below"), ["on <x1/> below"]),
         (f'{run("in ")}<w:fldSimple w:instr="DATE"/>{run(" we")}', ["in <x1/> we"]),
         # A field inside of another.
         (run("a ") + field("IF x", field("PAGE", run("7")) + run("yes")), ["a <g1><x2/>yes</g1>"]),
@@ -168,6 +171,12 @@ def test_a_text_box_is_translated_for_new_and_old_programs():
     assert [s.line for s in document.segments] == ["before <x1/> after", "inside", "inside"]
     root = trees(document.write(["<x1/> NACH VOR", "INNEN", "INNEN"]))["word/document.xml"]
     assert [t.text for t in root.iter("{*}t")] == ["INNEN", "INNEN", " NACH VOR"]
+    art = '<w:p><w:r><w:pict><v:textpath xmlns:v="v" string="{}&#10;{}"/></w:pict></w:r></w:p>'
+    document = opened("a.docx", word(art.format("a dog", "runs")))
+    (p,) = trees(document.write(["ein Hund", "rennt"]))["word/document.xml"][0]
+    assert art.format("ein Hund", "rennt") == etree.tostring(p, encoding="unicode").replace(
+        f" {WORD}", ""
+    )
 
 
 @pytest.mark.parametrize("has_comments", [False, True])

@@ -49,6 +49,7 @@ RUBY_OF_HTML = "<ruby>{}<rp>(</rp><rt>x <b>y</b></rt><rp>)</rp></ruby>"
          "<text:a>1. <text:span><text:s/>a</text:span></text:a> b<text:tab/>c <text:span>d<text:s/>"
          "</text:span></text:p>", ["<g1><!--2-->a b</g1> c", "<g1>1. <g2> a</g2></g1> b",
                                    "c <g1>d<!--2--></g1>"]),
+        ("<text:p>a <text:text-input>b</text:text-input> c</text:p>", ["a <g1>b</g1> c"]),
         ("<text:p>on <text:page-number>7</text:page-number> now</text:p>", ["on <x1/> now"]),
         ("<text:p>text<text:note><text:note-body><text:p>note</text:p></text:note-body></text:note>"
          " more</text:p>", ["text<x1/> more", "note"]),

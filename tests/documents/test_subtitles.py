@@ -173,6 +173,7 @@ def test_an_element_over_a_cut_is_closed_and_opened_again():
         ("THE END", "and then"),
         ("{\\an8}Above", "below"),
         ("<v Mary>He said", "<v Bob>no"),
+        ("{\\pos(9,9)}Above", "{\\pos(9,200)}below"),
         ("来た。", "行った"),
     ],
 )
@@ -328,11 +329,11 @@ def test_clocks_and_arrows_in_what_is_said_are_text(words: str):
         ('<font color="#ff0">Hi</font> you', ["<g1>Hi</g1> you"]),
         ("A dog%(name)s runs.", ["A dog%(name)s runs."]),
         ("Cost is $(x) now.", ["Cost is $(x) now."]),
-        # A sound beside half an element stays in its text.
         (
-            "<v Bob>[sighs] No way.</v>|<v Al>Yes. [laughs]</v>",
-            ["<g1><g2>sighs</g2> No way.</g1> <g3>Yes. <g4>laughs</g4></g3>"],
+            "<v Bob>[sighs] No way</v>|<v Al>Yes. [laughs]</v>",
+            ["sighs", "No way", "Yes.", "laughs"],
         ),
+        # A sound beside half an element stays in its text.
         (
             "<i>[door opens] Hello</i> my <i>friend. [sighs]</i>",
             ["<g1><g2>door opens</g2> Hello</g1> my <g3>friend. <g4>sighs</g4></g3>"],
