@@ -94,7 +94,7 @@ _CHECKS = tuple(option.name for option in fields(CheckOptions))
 @shared.in_out_option(
     "--format NAME",
     "format_",
-    type=click.Choice(["text", "html", *FORMATS]),
+    type=click.Choice(["text", "html", *FORMATS], case_sensitive=False),
     help="Format of input and output: text, html, or the ending of a document, such as docx or po."
     " Tags, formatting and placeholders such as {name} keep their places. Default: by the ending"
     " of the input, else text.",

@@ -199,7 +199,8 @@ def open_document(name: str, data: bytes, *, format: str | None = None, **option
         if data.startswith(beginning):
             raise MtkitError(f"{name}: {reason}")
     if ending not in FORMATS:
-        advice = f"save it as .docx for example, or give --format, one of {', '.join(FORMATS)}"
+        advice = "save it as .docx or .pptx, or copy its texts into one; mtkit reads "
+        advice += ", ".join(FORMATS)
         if ending in STRUCTURED:
             advice = f"{STRUCTURED[ending]}, or give --format text to translate it line by line"
         raise MtkitError(

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from mtkit.base.errors import MtkitError
 from mtkit.documents.declared import Languages
-from mtkit.documents.paragraph import Element, Paragraph, by_name
+from mtkit.documents.paragraph import Element, Paragraph, Piece, by_name, local_name
 from mtkit.documents.xml import XmlDocument
 
 _TEXT_TYPES = ("application/xhtml+xml", "application/x-dtbncx+xml")
@@ -30,6 +30,13 @@ class Blocks(Paragraph):
         shown="audio canvas code iframe img kbd math object pre samp script style svg var video",
         unseen="rp rt rtc wbr",
     )
+
+    def _child(self, child: Element) -> Iterator[Piece]:
+        before = child.getprevious()
+        # What was deleted and what was inserted for it are two words.
+        if {local_name(before), local_name(child)} == {"del", "ins"} and not before.tail:
+            yield Piece("text", text=" ")
+        yield from super()._child(child)
 
 
 class Epub(XmlDocument):

@@ -55,13 +55,15 @@ _NO_FORMULA = re.compile(r"[^\\^_=]*[^\W\d_]{3}[^\\^_=]*")
 _MAX_FORMULA_LINES = 50
 # Lines of extensions: `:::note`, `!!! tip "Title"`, an abbreviation, and code of MDX.
 _DIRECTIVE = re.compile(
-    r"^[ \t]*(?::{3,}|!!!|\?\?\?|\*\[[^\]\n]+\]:|import\s.*['\"];?$"
+    r"^[ \t]*(?::{3,}|!!!|\?\?\?|===[!+]?[ \t]\"|\*\[[^\]\n]+\]:|import\s.*['\"];?$"
     r"|export\s+(?:const|default|function|let)\b).*$",
     re.MULTILINE,
 )
-# What has paragraphs under it that are indented: an admonition, a footnote, a definition.
+_TITLE = re.compile(r'^[ \t]*(?:(?:!!!|\?\?\?|===).*"|:{3,} ?\w+(?: \w|\[)).*$', re.MULTILINE)
+# What has paragraphs under it that are indented: an admonition, a tab, a footnote, a definition.
 _BEGIN = re.compile(
-    r"(?:!!!|\?\?\?\+?)[ \t]|(?P<sign> {0,3}\[\^[^\]\s]{1,500}\]:[ \t]*+|:[ \t]++(?=\S))"
+    r"(?:!!!|\?\?\?\+?|===[!+]?(?=[ \t]\"))[ \t]"
+    r"|(?P<sign> {0,3}\[\^[^\]\s]{1,500}\]:[ \t]*+|:[ \t]++(?=\S))"
 )
 # The definition of a term.
 _DEFINITION = re.compile(r":[ \t]+")
@@ -71,12 +73,15 @@ _BLOCK = (
     r"|(?:[*_-]\s*){3,}$|\[[^\]]*\]:|:::|!!!|\?\?\?|:\s))"
 )
 _HTML_TAG = re.compile(r"<(/?)([a-zA-Z][\w-]*+)")
+# What says in a tag that its text is not translated.
+_UNTRANSLATED = r"\s(?:translate=[\"']?no\b|class=[\"']?[^<>\"']{0,200}\bnotranslate\b)"
 # Lines of a `pre` mean something; the value of an attribute may have a `>`.
 _HTML_PART = re.compile(
-    r"(?P<kept><(?i:pre|textarea)(?=[\s>]).*?(?:</(?i:pre|textarea)\s*>|\Z))"
+    rf"(?P<kept><(?P<whole>[a-z][\w-]*+)(?:(?<=<pre)|(?<=<textarea)|(?=[^<>]*{_UNTRANSLATED}))"
+    r"(?=[\s>]).*?(?:</(?P=whole)\s*>|\Z))"
     r"|<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z)|<!\[CDATA\[.*?(?:\]\]>|\Z)|<![^<>]*>"
     r"|<(?P<end>/?)(?P<name>[a-zA-Z][\w-]*+)(?:(?>=\s*(?:\"[^\"]*\"|'[^']*')|[^<>]))*+>",
-    re.DOTALL,
+    re.DOTALL | re.IGNORECASE,
 )
 _LINE_END = re.compile(r"(?<!\s)\s*\n\s*")
 # Codes that are not shown in a line of words: comments, and the readings of `<ruby>`.
@@ -122,8 +127,11 @@ class Markdown(Document):
                 not_read += not self._read(token, rows[slice(*token.map)], around, begins)
             is_cell = token.type in ("td_open", "th_open")
             around = token.type if is_cell or token.markup.startswith("#") else ""
-        if not_read:
-            self.notes.append(f"texts that were not understood keep their text: {not_read:,}")
+        notes = {
+            "texts that were not understood keep their text": not_read,
+            "titles of admonitions and tabs stay as they are": len(_TITLE.findall(self._file.text)),
+        }
+        self.notes += [f"{note}: {count:,}" for note, count in notes.items() if count]
 
     def _written(self, changes: Mapping[int, str], marks: Mapping[int, str]) -> bytes:
         edits, unfit = list[Edit](), 0
@@ -333,10 +341,11 @@ def _html_pieces(content: str) -> list[Piece]:
         for text in text_pieces(content[at : tag.start() if tag else None]):
             pieces.append(text._replace(value=unescape(_LINE_END.sub(" ", text.value))))
         if tag:
-            at, name = tag.end(), (tag["name"] or "").lower()
-            kind = Blocks.kinds.get(name, "break" if name or tag["kept"] else "shown")
-            code = f"{tag['end']}{name}" if kind == "around" or name in _COPIED else ""
-            pieces.append(Piece(tag[0], tag[0], _BREAK if kind == "break" else code))
+            at, name = tag.end(), (tag["name"] or tag["whole"] or "").lower()
+            is_break = name == "pre" or (name and name not in Blocks.kinds)
+            has_end = not tag["kept"] and (Blocks.kinds.get(name) == "around" or name in _COPIED)
+            code = f"{tag['end']}{name}" if has_end else ""
+            pieces.append(Piece(tag[0], tag[0], _BREAK if is_break else code))
     return list(_with_copied(pieces))
 
 
@@ -350,8 +359,15 @@ def _with_copied(pieces: Sequence[Piece]) -> Iterator[Piece]:
     pieces = list(_with_ends(pieces))
     partners, at = partners_of([piece.name or "" for piece in pieces]), 0
     while at < len(pieces):
-        stop = partners.get(at, at) if pieces[at].name in _COPIED else at
+        is_copied = pieces[at].name in _COPIED or re.search(
+            f"<.*{_UNTRANSLATED}", pieces[at].source
+        )
+        stop = partners.get(at, at) if is_copied else at
         source = "".join(piece.source for piece in pieces[at : stop + 1])
+        # What was deleted and what stands there for it are two words.
+        name = pieces[at].name or "/"
+        if at and pieces[at - 1].name in ("/del", "/ins", "/*s") and name[0] not in f"/{_BREAK}":
+            yield Piece("", " ")
         yield pieces[at] if stop == at else Piece(source, _LINE_END.sub(" ", source), "")
         at = stop + 1
 

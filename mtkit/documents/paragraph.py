@@ -157,7 +157,8 @@ class Paragraph:
         """What a node is in a text."""
         name = local_name(node)
         # HTML and XLIFF 2.0; XLIFF 1.2.
-        if name and (node.get("translate") == "no" or node.get("mtype") == "protected"):
+        is_kept = node.get("translate") == "no" or node.get("mtype") == "protected"
+        if name and (is_kept or "notranslate" in node.get("class", "").split()):
             return "shown"
         return self.kinds.get(name, self.default) if name else "unseen"
 

@@ -39,6 +39,7 @@ WITH_SPACES = [
     "{0,choice,0#no dogs|1#one dog|1<{0} dogs}",
     '[gallery id="3"]',
     "${ a + b }",
+    *(r"\(x^2 + y\)", r"\[a \le b\]", "$$E = m c^2$$"),
 ]
 ADDRESSES = [
     *("http://example.org/a", "https://example.org", "ftp://a.example.org:21/x;type=i"),

@@ -80,7 +80,7 @@ def test_a_document_comes_back_with_its_texts_translated(documents, name):
     assert kept_of(name, written) == kept_of(name, data)
     count = len(open_document(name, data).segments)
     assert f"wrote out.{name[3:]}, for {count} segment" in outcome.err
-    given = ("-q", "translate", "--format", name[3:])
+    given = ("-q", "translate", "--format", name[3:].upper())
     for printed in (
         documents.mtkit("-q", "translate", "--input", name),
         documents.mtkit(*given, stdin=data),
@@ -166,7 +166,11 @@ def test_a_document_without_text_comes_back(documents):
         (["pdf.docx", "--output", "out.docx"], "pdf.docx: it is a PDF"),
         (["in.docx", "--output", "out.docm"], "--output has the ending .docm, and the document is"),
         (["a.pdf"], "a.pdf: it is a PDF"),
-        (["a.xlsx", "--output", "b.xlsx"], "a.xlsx: its format 'xlsx' cannot be translated"),
+        (
+            ["a.xlsx", "--output", "b.xlsx"],
+            "a.xlsx: its format 'xlsx' cannot be translated; "
+            "save it as .docx or .pptx, or copy its texts into one",
+        ),
         *(
             ([f"a.{ending}"], f"a.{ending}: its format '{ending}' cannot be translated; {advice}")
             for ending, advice in {

@@ -325,6 +325,23 @@ End.
     lines = [segment.line for segment in open_document("a.md", text.encode()).segments]
     assert lines[:3] == ["A<x1/> dog", "One goes on", "Second."]
     assert lines[3:] == ["Two <g1>r</g1>", "Body.", "Term", "Meaning.", "More.", "End."]
+    read = document('=== "A tab"\n\n    In it.\n\n::: tip A title\nBody.\n:::\n')
+    assert [segment.line for segment in read.segments] == ["In it.", "Body."]
+    assert read.notes == ["titles of admonitions and tabs stay as they are: 2"]
+
+
+def test_what_html_marks_is_not_translated():
+    read = document(
+        '<p class="notranslate">a\nb</p>\n\n<div>a <span translate="no">B</span> c</div>\n\n'
+        'd <span class="x notranslate">e</span> ~~f~~**g** <del>h</del><ins>i</ins>\n'
+    )
+    assert [segment.line for segment in read.segments] == [
+        "a <x1/> c",
+        "d <x1/> <g2>f</g2> <g3>g</g3> <g4>h</g4> <g5>i</g5>",
+    ]
+    new = read.write(["C <x1/> A", "D <x1/> <g3>G</g3> <g2>F</g2> <g4>H</g4> <g5>I</g5>"]).decode()
+    assert '<div>C <span translate="no">B</span> A</div>' in new
+    assert '<span class="x notranslate">e</span> **G** ~~F~~ <del>H</del> <ins>I</ins>' in new
 
 
 def test_blocks_of_html_are_translated():

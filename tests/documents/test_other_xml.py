@@ -167,6 +167,9 @@ def test_a_book_comes_back_whole(translator: str):
 
 
 def test_a_break_of_a_chapter_is_not_two():
+    kept = "<p>a <i class='x notranslate'>B</i> <del>c</del><ins>d</ins></p>"
+    lines = [segment.line for segment in opened("a.epub", epub(a=kept)).segments]
+    assert "a <x1/> <g2>c</g2> <g3>d</g3>" in lines
     read = opened("a.epub", epub(a="<p>One<br/>two</p>"))
     written = read.write([in_capitals(segment.line) for segment in read.segments])
     with zipfile.ZipFile(io.BytesIO(written)) as package:

@@ -61,6 +61,9 @@ CASES = [
     # Nested.
     ("see <b>the <i>red</i> car</b> now", "sieh das rote Auto jetzt", "0-0 1-1 2-2 3-3 4-4",
      "sieh <b>das <i>rote</i> Auto</b> jetzt"),
+    # What was deleted and what was inserted for it are two words.
+    ("we <del>were</del><ins>are</ins> in", "wir waren sind drin", "0-0 1-1 2-2 3-3",
+     "wir <del>waren</del> <ins>sind</ins> drin"),
     ("<b><i>one</i></b> two", "eins zwei", "0-0 1-1", "<b><i>eins</i></b> zwei"),
     # One word becomes two.
     ("a <b>cannot</b> b", "a kann nicht b", "0-0 1-1 1-2 2-3", "a <b>kann nicht</b> b"),
@@ -261,7 +264,8 @@ def test_a_line_is_cut_at_block_level_tags():
     "line",
     ["", "  ", "<p> </p>", "<b></b>", "<!-- x -->", "&nbsp;", "<style>a {}</style>", "<a>|</a>",
      "<td>&copy; - <b>&lt;</b></td>", "{x}", "<b>{x}</b>, %d!", "<p>%(a)s ${b}</p>",
-     "<td>42</td>", "<p>&euro; 19.99</p>", "<a href='x'>www.example.org</a>", "<i>a@b.org</i>, 5"],
+     "<td>42</td>", "<p>&euro; 19.99</p>", "<a href='x'>www.example.org</a>", "<i>a@b.org</i>, 5",
+     "<p class='a notranslate'>a b</p>", "<p><span class=katex>x<b>y</b></span></p>"],
 )  # fmt: skip
 def test_what_has_no_text_of_a_language_is_copied(line: str):
     fake = FakeTranslator()

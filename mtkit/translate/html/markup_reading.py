@@ -44,6 +44,8 @@ _VOID = frozenset({
 _RAW = frozenset({"iframe", "script", "style", "textarea", "xmp"})
 # Elements that are copied, because their text is not written in a language or has its own layout.
 _COPIED = frozenset({"code", "kbd", "math", "pre", "samp", "var"})
+# Classes of elements that are copied: what must not be translated, and formulas as they are shown.
+_KEPT_CLASSES = frozenset({"notranslate", "katex", "MathJax"})
 # Elements whose end tag may be left out: another one of the same name, or what stands around them,
 # ends them.
 _ENDED_BY_NEXT = frozenset({"dd", "dt", "li", "option", "p", "td", "th", "tr"})
@@ -369,6 +371,6 @@ def _of_tag(tag: re.Match[str], rules: MarkupRules) -> Item:
         (is_html and name in _COPIED)
         or name in rules.ignored
         or given.get("translate", "").lower() == "no"
-        or "notranslate" in given.get("class", "").split()
+        or not _KEPT_CLASSES.isdisjoint(given.get("class", "").split())
     )
     return Item("keep" if is_kept else "open", raw, name)

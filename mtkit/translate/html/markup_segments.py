@@ -22,6 +22,8 @@ _RUBY_PARTS = frozenset({"rb", "rp", "rt", "rtc"})
 # Elements are nested at most so deep; those further inside are taken for lone tags.
 _MAX_DEPTH = 50
 
+_CHANGE = re.compile(r"<(?:del\b[^>]*><ins|ins\b[^>]*><del)\b", re.IGNORECASE)
+
 # White space with a line end.
 _WRAPPED = re.compile(r"(?<![ \t\r\f])[ \t\r\f]*+\n\s*+")
 # One hyphen, or a dash that is written as one.
@@ -312,6 +314,10 @@ def _read(items: Sequence[Item]) -> tuple[str, list[Node]]:
                 break
             node.close, node.end = f"</{part}>", at
             stack.pop()
+        before = inside()[-1] if inside() else None
+        if kind == "open" and before and before.end == at and _CHANGE.match(before.open + raw):
+            # What was deleted and what was inserted for it are two words.
+            shown.append(Node("", at, at))
         if kind == "text":
             # The line end of an entity would end the line of output.
             text = raw if raw == "\n" else unescape(raw).replace("\n", " ")
