@@ -7,6 +7,7 @@ import pytest
 import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
+from support.errors import message_of
 
 from mtkit.base.errors import MtkitError
 from mtkit.config import (
@@ -29,9 +30,7 @@ def refused(text: str, folder: Path, *overrides: str) -> str:
     """The one line with which a configuration of this text is refused."""
     file = folder / "my.yaml"
     file.write_text(text, encoding="utf-8")
-    with pytest.raises(MtkitError) as caught:
-        load_config(str(file), overrides)
-    return str(caught.value)
+    return message_of(load_config, str(file), overrides)
 
 
 # What is written, and words of the message.
@@ -67,7 +66,6 @@ MISTAKES: dict[str, tuple[str, ...]] = {
         }.items()
     },
     "text for true": ("decode: {split_sentences: x}", "split_sentences: expected true, false or"),
-    "yes for true": ("train: {compile: yes}", "train.compile", "'yes'"),
     "true for a language": ("data: {tgt_lang: true}", "data.tgt_lang", "True"),
     "heads that do not divide": ("model: {n_heads: 7}", "model.n_heads", "7", "512"),
     **{
@@ -92,8 +90,6 @@ MISTAKES: dict[str, tuple[str, ...]] = {
     "object of Python": ("model: !!python/object/apply:os.getcwd []", "not YAML", "tags"),
     "two documents": ("model: {}\n---\nmodel: {}\n", "not YAML"),
     "day that does not exist": ("data: {dir: !!timestamp 2024-13-45}", "tags", "line 1"),
-    "minutes for a count": ("train: {max_steps: 1:30}", "train.max_steps", "'1:30'"),
-    "binary without digits": ("train: {seed: 0b_}", "train.seed", "'0b_'"),
     "integer of 5,000 digits": (f"train: {{seed: {'9' * 5000}}}", "train.seed", "'999"),
     "tag of a number": ("train: {seed: !!int few}", "not YAML", "tags", "line 1"),
     "anchor": ("train: {seed: &a 1}", "not YAML", "aliases", "line 1"),
@@ -154,7 +150,7 @@ FRACTIONS += [("2E-4", 0.0002), ("1e3", 1000.0), ("2.5e-1", 0.25)]
 
 @pytest.mark.parametrize(
     ("key", "written", "number"),
-    [*(("seed", *one) for one in INTEGERS), *(("learning_rate_scale", *one) for one in FRACTIONS)],
+    [*(("seed", *row) for row in INTEGERS), *(("learning_rate_scale", *row) for row in FRACTIONS)],
 )
 def test_a_number_is_read_as_the_core_schema_of_yaml_says(key, written, number, tmp_path):
     # YAML 1.2.2, section 10.3.2.
@@ -166,7 +162,10 @@ def test_a_number_is_read_as_the_core_schema_of_yaml_says(key, written, number, 
 
 @pytest.mark.parametrize(
     "written",
-    ["1:30", "1_000", "0b1", "1e", "0o8", "0xg", "2024-01-01", "=", "<<", "yes", "No", "off", "y"],
+    [
+        *("1:30", "1_000", "0b1", "0b_", "1e", "0o8", "0xg", "2024-01-01", "2024-13-45"),
+        *("=", "<<", "yes", "No", "off", "y"),
+    ],
 )
 def test_what_has_a_type_in_yaml_1_1_alone_is_text(written):
     assert load_config("base", [f"data.dir={written}"]).data.dir == written
@@ -230,12 +229,10 @@ def test_a_mistake_in_the_file_is_not_blamed_on_an_override(text, tmp_path):
 
 
 def test_an_unknown_preset_suggests_the_nearest_and_lists_them_all():
-    with pytest.raises(MtkitError) as caught:
-        load_config("smal")
-    message = str(caught.value)
-    assert "did you mean small" in message
+    error = message_of(load_config, "smal")
+    assert "did you mean small" in error
     for name in ("base", "big", "demo", "small"):
-        assert name in message
+        assert name in error
 
 
 def test_a_file_that_is_not_text_is_refused_by_name(tmp_path):

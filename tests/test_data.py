@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.errors import message_of
 from support.runs import contents
 
 from mtkit.base.errors import MtkitError
@@ -140,11 +141,9 @@ def test_a_truncated_damaged_or_wrongly_named_file_is_an_error_that_names_it_and
     else:
         middle = len(whole) // 2
         file.write_bytes(whole[:middle] + bytes([whole[middle] ^ 0x55]) + whole[middle + 1 :])
-    with pytest.raises(MtkitError) as caught:
-        list(read_lines(file))
-    message = str(caught.value)
-    assert message.startswith(f"{file}: ")
-    assert len(message.rpartition(": ")[2]) > 5
+    error = message_of(lambda: list(read_lines(file)))
+    assert error.startswith(f"{file}: ")
+    assert len(error.rpartition(": ")[2]) > 5
 
 
 @pytest.mark.parametrize(
@@ -161,11 +160,9 @@ def test_text_that_is_not_utf8_is_an_error_that_names_file_line_and_byte(
 ):
     file = tmp_path / "text"
     file.write_bytes(content)
-    with pytest.raises(MtkitError) as caught:
-        list(read_lines(file))
-    message = str(caught.value)
-    assert f"{file}, line {line}:" in message
-    assert byte in message
+    error = message_of(lambda: list(read_lines(file)))
+    assert f"{file}, line {line}:" in error
+    assert byte in error
 
 
 @pytest.mark.parametrize("suffix", ["", *COMPRESSORS])

@@ -65,7 +65,6 @@ HOMES = {
     "backports": {"base.text"},
     "compression": {"base.text"},
     "ruamel": {"base.yaml"},
-    "yaml": set[str](),
     # Each record is defined where its file is.
     "pydantic": {
         "base.models",
@@ -115,13 +114,10 @@ HOMES = {
     "tokenizers": {"convert.onnx", "convert.tokenizer_json"},
     "lxml": {"documents"},
     "markdown_it": {"documents.markdown"},
-    "pickle": set[str](),
-    "dill": set[str](),
-    "cloudpickle": set[str](),
-    "shelve": set[str](),
-    "marshal": set[str](),
-    "joblib": set[str](),
 }
+# No module may use these.
+UNUSED = ("yaml", "pickle", "dill", "cloudpickle", "shelve", "marshal", "joblib")
+HOMES |= {library: set() for library in UNUSED}
 
 # Any module may use these; the last one imports the names of a room on first use.
 EVERYWHERE = {"numpy", "torch", "lazy_loader"}

@@ -1,5 +1,3 @@
-"""Subwords."""
-
 import io
 import re
 import tracemalloc

@@ -12,6 +12,7 @@ from unittest.mock import Mock
 
 import pytest
 from support.command_line import full_disk
+from support.errors import message_of
 
 from mtkit.base import files
 from mtkit.base.errors import MtkitError
@@ -36,10 +37,9 @@ def read(path: Path) -> Thing:
 
 
 def refused(path: Path) -> str:
-    with pytest.raises(MtkitError) as error:
-        read(path)
-    assert str(path.parent) in str(error.value)
-    return str(error.value)
+    error = message_of(read, path)
+    assert str(path.parent) in error
+    return error
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,3 @@
-"""The client of the Hugging Face hub."""
-
 import pytest
 
 from mtkit.base.hub_client import quiet_client

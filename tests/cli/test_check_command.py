@@ -1,5 +1,3 @@
-"""`mtkit check`: what it prints and writes, and how each mistake ends."""
-
 import gzip
 import itertools
 import json

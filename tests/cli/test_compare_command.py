@@ -1,5 +1,3 @@
-"""`mtkit compare`: what it writes where, and how each mistake ends."""
-
 import json
 import shutil
 from pathlib import Path

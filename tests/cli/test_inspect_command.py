@@ -1,5 +1,3 @@
-"""`mtkit inspect`: what it writes where, and how each mistake ends."""
-
 import json
 
 import pytest

@@ -1,5 +1,3 @@
-"""`mtkit prepare`: what it prints where, and how each mistake ends."""
-
 import json
 import subprocess
 import sys

@@ -1,5 +1,3 @@
-"""`mtkit score`: what it prints where, and how each mistake ends."""
-
 import gzip
 import json
 import re

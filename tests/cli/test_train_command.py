@@ -1,5 +1,3 @@
-"""`mtkit train`: what it prints where, and how each mistake ends."""
-
 import logging
 import re
 import shutil

@@ -1,5 +1,3 @@
-"""`mtkit translate --glossary`."""
-
 import json
 import re
 from pathlib import Path

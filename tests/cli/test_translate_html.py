@@ -1,5 +1,3 @@
-"""`mtkit translate --format html`."""
-
 import html
 import re
 from collections import Counter

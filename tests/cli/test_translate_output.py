@@ -1,5 +1,3 @@
-"""`mtkit translate`: what it prints where, and how each mistake ends."""
-
 import gzip
 import os
 import shutil

@@ -16,6 +16,7 @@ import pytest
 import torch
 from conftest import GREEK, changed, random_ending_run
 from support.command_line import full_disk
+from support.errors import message_of
 from support.exported import NUMBERS, TEXTS, needs
 from support.program import printed, python, succeeded
 from support.runs import contents, remade
@@ -208,9 +209,7 @@ def test_training_keeps_off_a_run_that_was_converted(by, restart, tiny_run, tiny
     )
     for init_from in (None, str(tiny_run.path), str(out)):
         given = {"restart": restart, "init_from": init_from}
-        with pytest.raises(MtkitError) as caught:
-            train(tiny_run.config, tiny_data, out, device="cpu", **given)
-        assert str(caught.value) == message
+        assert message_of(train, tiny_run.config, tiny_data, out, device="cpu", **given) == message
     assert [saved.step for saved in Run.open(out).checkpoints()] == [4]
 
 
@@ -293,9 +292,8 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_model_is_loaded(
     before = contents(tmp_path)
     monkeypatch.setattr(Translator, "load", None)
     out = tmp_path / name
-    with pytest.raises(MtkitError) as caught:
-        export(tiny_run, out, format="safetensors", force=force)
-    assert str(caught.value).startswith(message.format(out, out))
+    error = message_of(export, tiny_run, out, format="safetensors", force=force)
+    assert error.startswith(message.format(out, out))
     assert contents(tmp_path) == before
 
 

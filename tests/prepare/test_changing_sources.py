@@ -21,6 +21,7 @@ import pyarrow as pa
 import pytest
 from conftest import number_pairs, slow
 from pyarrow import parquet
+from support.errors import message_of
 from support.runs import contents
 
 from mtkit.base.errors import MtkitError
@@ -169,10 +170,9 @@ def prepare(folder: Path, train: Source, **changes: Any) -> None:
 
 def refused(folder: Path, train: Source, **changes: Any) -> str:
     """The one line with which preparing is refused; nothing is left."""
-    with pytest.raises(MtkitError) as caught:
-        prepare(folder, train, **changes)
+    error = message_of(prepare, folder, train, **changes)
     assert [path.name for path in folder.iterdir() if "out" in path.name] == []
-    return str(caught.value)
+    return error
 
 
 def changed(source: Source) -> str:

@@ -11,6 +11,7 @@ import pytest
 from conftest import TinyText
 from hypothesis import given
 from hypothesis import strategies as st
+from support.errors import message_of
 from support.prepared import prepare_trees
 from support.runs import contents
 
@@ -332,9 +333,7 @@ def test_trees_have_no_noise(tree_files, tmp_path):
     ],
 )
 def test_a_wrong_setting_is_refused_in_one_line(override, message):
-    with pytest.raises(MtkitError) as caught:
-        prepare_config({"noise": {"case": 0.5}}, [override])
-    assert str(caught.value) == message
+    assert message_of(prepare_config, {"noise": {"case": 0.5}}, [override]) == message
 
 
 def test_settings_of_noise_are_given_one_by_one_and_as_a_group():

@@ -13,6 +13,7 @@ from unittest.mock import Mock
 
 import pytest
 from conftest import TinyText, write_pairs
+from support.errors import message_of
 from support.runs import contents
 
 import mtkit
@@ -57,10 +58,9 @@ class Corpus:
     def refused(self, **changes: Any) -> str:
         """The one line with which preparing is refused; nothing is left behind."""
         before = sorted(self.folder.rglob("*"))
-        with pytest.raises(MtkitError) as caught:
-            self.prepare(**changes)
+        error = message_of(self.prepare, **changes)
         assert sorted(self.folder.rglob("*")) == before
-        return str(caught.value)
+        return error
 
 
 @pytest.fixture

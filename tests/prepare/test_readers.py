@@ -18,9 +18,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
+from support.errors import message_of
 from support.hostile import INVALID, hostile_lines
 
-from mtkit.base.errors import MtkitError
 from mtkit.base.files import sha256_of
 from mtkit.base.text import read_lines, zstd
 from mtkit.prepare.readers import memory, parallel_files, parse_source
@@ -52,14 +52,8 @@ def source_of(path: Path | str) -> Source:
     return parse_source(str(path), src_lang="en", tgt_lang="de")
 
 
-def error_of(do: Callable[[], object]) -> str:
-    with pytest.raises(MtkitError) as caught:
-        do()
-    return str(caught.value)
-
-
 def read_error(path: Path | str) -> str:
-    return error_of(lambda: pairs_of(source_of(path)))
+    return message_of(lambda: pairs_of(source_of(path)))
 
 
 def write_lines(path: Path, lines: Iterable[bytes], *, end: bytes = b"\n") -> Path:
@@ -190,7 +184,7 @@ def test_files_may_be_compressed_and_their_endings_in_capitals(tmp_path, suffix)
     if suffix:
         (tmp_path / "two.de").write_bytes(b"eins\n")
         both = f"{tmp_path / 'two.de'} and {tmp_path / f'two.de{suffix}'} both exist"
-        assert both in error_of(lambda: source_of(tmp_path / "two"))
+        assert both in message_of(source_of, tmp_path / "two")
 
 
 def test_a_prefix_may_be_in_this_folder(tmp_path, monkeypatch):
@@ -205,7 +199,7 @@ def test_a_weight_is_checked_before_a_download(monkeypatch):
         pytest.fail("downloaded")
 
     monkeypatch.setattr("mtkit.prepare.readers.fetch_split", fetch_split)
-    message = error_of(lambda: parse_source("hf:a/b", src_lang="en", tgt_lang="de", weight=0))
+    message = message_of(parse_source, "hf:a/b", src_lang="en", tgt_lang="de", weight=0)
     assert "hf:a/b: the weight must be a number above 0" in message
 
 
@@ -249,7 +243,7 @@ def test_a_file_with_only_returns_is_refused_with_advice_to_convert_it(
     good.write_bytes(b"one\ntwo\n")
     old.write_bytes(mark + b"eins\rzwei\r")
     for sides in ((good, old), (old, good), (old, old)):
-        message = error_of(lambda sides=sides: pairs_of(parallel_files(*sides)))
+        message = message_of(lambda sides=sides: pairs_of(parallel_files(*sides)))
         assert message == (
             f"{old}: lines end at \\n, and it has only \\r; "
             "convert it with tr '\\r' '\\n' for example"
@@ -290,14 +284,12 @@ def test_a_file_that_is_missing_or_cannot_be_read_twice_is_reported_at_once(tmp_
     missing, folder, pipe = tmp_path / "gone.de", tmp_path / "folder.de", tmp_path / "pipe.de"
     folder.mkdir()
     os.mkfifo(pipe)
-    assert (
-        error_of(lambda: parallel_files(here, missing)) == f"{missing}: No such file or directory"
-    )
+    assert message_of(parallel_files, here, missing) == f"{missing}: No such file or directory"
     for path in (folder, pipe):
-        message = error_of(lambda path=path: parallel_files(here, path))
+        message = message_of(parallel_files, here, path)
         assert message == f"{path}: not a regular file, and it must be read more than once"
     for name in ("gone.tsv", "gone.tmx.gz", "gone.parquet", "gone.jsonl"):
-        assert error_of(lambda name=name: source_of(tmp_path / name)) == (
+        assert message_of(source_of, tmp_path / name) == (
             f"{tmp_path / name}: No such file or directory"
         )
 
@@ -305,7 +297,7 @@ def test_a_file_that_is_missing_or_cannot_be_read_twice_is_reported_at_once(tmp_
 def test_a_file_that_was_deleted_is_reported_when_it_is_read(tmp_path):
     source = two_files(tmp_path, [(b"x", b"y")])
     (tmp_path / "a.de").unlink()
-    message = error_of(lambda: list(source.blocks(1)))
+    message = message_of(lambda: list(source.blocks(1)))
     assert message == f"{tmp_path / 'a.de'}: cannot be read: No such file or directory"
 
 
@@ -317,7 +309,7 @@ def test_damaged_compression_is_reported_with_the_name_of_the_file(tmp_path, suf
     bad.write_bytes(content[: len(content) // 2])
     # On either side: the good file must not be blamed.
     for sides in ((good, bad), (bad, good)):
-        message = error_of(lambda sides=sides: pairs_of(parallel_files(*sides), 100))
+        message = message_of(lambda sides=sides: pairs_of(parallel_files(*sides), 100))
         assert message.startswith(f"{bad}: cannot be read: ")
 
 
@@ -330,19 +322,19 @@ def test_nothing_behind_the_end_of_compressed_data_is_lost(tmp_path, suffix):
         assert list(read_lines(path)) == ["one", "two"]
     for rest in (b"garbage", second[:9] + b"garbage" * 9):
         path.write_bytes(first + rest)
-        message = error_of(lambda: list(read_lines(path)))
+        message = message_of(lambda: list(read_lines(path)))
         assert re.search("cannot be read: (something follows the end|Error -3)", message)
 
 
 @pytest.mark.parametrize("text", ["x" * 300, "a\0b", "x" * 300 + ".tsv", "\udcff\n"])
 def test_a_name_that_no_file_can_have_is_reported_in_one_line(text):
-    error_of(lambda: source_of(text))
+    message_of(source_of, text)
 
 
 @pytest.mark.parametrize("weight", [0, -1, float("nan"), float("inf"), 1e308, "2", None, True])
 def test_a_weight_that_is_not_a_positive_number_is_refused(weight, tmp_path):
     file = write_lines(tmp_path / "a", [b"x"])
-    message = error_of(lambda: parallel_files(file, file, weight=weight))
+    message = message_of(parallel_files, file, file, weight=weight)
     assert f"{file} and {file}: the weight must be " in message
 
 
@@ -374,14 +366,14 @@ def test_what_a_file_has_instead_is_cut_in_the_message(tmp_path):
 
 def test_a_prefix_without_both_files_says_which_are_not_there(tmp_path):
     (tmp_path / "a.de.xz").write_bytes(lzma.compress(b"x\n"))
-    message = error_of(lambda: source_of(tmp_path / "a"))
+    message = message_of(source_of, tmp_path / "a")
     assert f"{tmp_path / 'a'}: no such file, and no pair of files with that prefix" in message
     assert f"there is no {tmp_path / 'a.en'}, plain or compressed" in message
 
 
 def test_a_file_of_no_known_format_says_which_are_known(tmp_path):
     file = write_lines(tmp_path / "a.txt", [b"x"])
-    message = error_of(lambda: source_of(file))
+    message = message_of(source_of, file)
     assert message.startswith(f"{file}: the file ending is unknown")
     assert ".tsv, .tmx, .parquet, .jsonl" in message
 
@@ -415,7 +407,7 @@ def test_a_first_line_names_the_languages_by_codes_of_any_standard(tmp_path, hea
 def test_a_tmx_file_that_is_compressed_without_the_name_of_it_is_named(tmp_path):
     file = tmp_path / "a.tmx"
     file.write_bytes(gzip.compress(tmx([]).encode()))
-    assert "is compressed by gzip; name it .gz" in error_of(lambda: pairs_of(source_of(file)))
+    assert "is compressed by gzip; name it .gz" in message_of(lambda: pairs_of(source_of(file)))
 
 
 @pytest.mark.parametrize(
@@ -448,7 +440,7 @@ def test_a_line_of_a_gigabyte_is_refused_before_it_fills_the_memory(
         if name in ("a.tsv", "a.jsonl"):
             file.write_bytes(COMPRESS[suffix](b"a" * (16 << 20)))
         tracemalloc.start()
-        message = error_of(read)
+        message = message_of(read)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         line = {"a.en": 2, "a.tmx": 2}.get(name, 1)
@@ -464,10 +456,10 @@ def test_text_in_utf_16_is_refused_by_its_name(tmp_path, name, encoding):
     content = (rows.get(name, "Short\tGrüße\r\n") * 9).encode(encoding)
     file.write_bytes(COMPRESS.get(file.suffix, bytes)(content))
     source = parallel_files(file, file) if name == "a.en" else None
-    message = error_of(lambda: pairs_of(source or source_of(file)))
+    message = message_of(lambda: pairs_of(source or source_of(file)))
     advice = f"convert it, with iconv -f {encoding} -t UTF-8 for example"
     assert message == f"{file}: is {encoding}, and must be UTF-8; {advice}"
-    assert error_of(lambda: list(read_lines(file))) == message
+    assert message_of(lambda: list(read_lines(file))) == message
 
 
 @pytest.mark.parametrize("split", [1, 3, 6, 9, 1000])
@@ -602,7 +594,7 @@ def test_two_countries_of_one_language_are_distinguished(tmp_path):
 
 
 def test_a_memory_without_the_language_at_all_lists_those_it_has(tmp_path):
-    message = error_of(lambda: tmx_pairs(tmp_path, unit("one", "eins"), src="fr"))
+    message = message_of(lambda: tmx_pairs(tmp_path, unit("one", "eins"), src="fr"))
     assert message.endswith("a.tmx: no unit has a variant in 'fr', only in en, de")
 
 
@@ -689,18 +681,18 @@ def test_a_repeated_field_of_another_code_is_counted(tmp_path):
 
 def test_columns_that_are_not_there_are_reported_with_those_that_are(tmp_path):
     file = write_parquet(tmp_path / "a.parquet", en=pa.array(["x"]), fra=pa.array(["y"]))
-    message = error_of(lambda: source_of(file))
+    message = message_of(source_of, file)
     assert message == (
         f"{file}: no columns 'en' and 'de', and no column 'translation' with these, only en, fra"
     )
     file = write_parquet(tmp_path / "b.parquet", en=pa.array(["x"]), de=pa.array([1]))
-    assert error_of(lambda: source_of(file)) == f"{file}: the column 'de' is not text but int64"
+    assert message_of(source_of, file) == f"{file}: the column 'de' is not text but int64"
 
 
 def test_a_parquet_file_that_is_none_is_reported_in_one_line(tmp_path):
     file = tmp_path / "a.parquet"
     file.write_bytes(b"PAR1 and nothing else")
-    assert error_of(lambda: source_of(file)).startswith(f"{file}: cannot be read: ")
+    assert message_of(source_of, file).startswith(f"{file}: cannot be read: ")
     good = write_parquet(tmp_path / "b.parquet", en=pa.array(["x"] * 99), de=pa.array(["y"] * 99))
     content = bytearray(good.read_bytes())
     content[4:40] = bytes(36)
@@ -708,7 +700,7 @@ def test_a_parquet_file_that_is_none_is_reported_in_one_line(tmp_path):
     assert read_error(good).startswith(f"{good}: cannot be read: ")
     packed = tmp_path / "c.parquet.gz"
     packed.write_bytes(b"")
-    assert error_of(lambda: source_of(packed)).endswith("its own compression; decompress the file")
+    assert message_of(source_of, packed).endswith("its own compression; decompress the file")
 
 
 def test_what_is_null_is_empty_and_categories_are_text(tmp_path):

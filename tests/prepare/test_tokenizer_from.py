@@ -7,6 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 from conftest import GREEK, number_pairs, write_pairs
+from support.errors import message_of
 from support.prepared import prepare_trees
 
 from mtkit.base.errors import MtkitError
@@ -30,10 +31,9 @@ def adapt(out: Path, text: tuple[Path, Path], origin: Path, **changes: Any) -> P
 
 def refused(tmp_path: Path, text: tuple[Path, Path], origin: Path, **changes: Any) -> str:
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(MtkitError) as caught:
-        adapt(tmp_path / "refused", text, origin, **changes)
+    error = message_of(adapt, tmp_path / "refused", text, origin, **changes)
     assert sorted(tmp_path.rglob("*")) == before
-    return str(caught.value)
+    return error
 
 
 @pytest.mark.parametrize("kind", ["prepared folder", "run folder"])

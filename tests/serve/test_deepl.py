@@ -48,12 +48,12 @@ def test_missing_terms_and_texts_that_are_cut_are_told(served):
 XML = {"target_lang": "DE", "tag_handling": "xml"}
 
 
-def one(served: Served, text: str, **fields: Any) -> str:
+def text_of(served: Served, text: str, **fields: Any) -> str:
     """The translation of a text."""
     reply = served.post("/v2/translate", {"text": [text], "target_lang": "DE"} | fields)
     assert reply.status == 200, reply.body
-    (found,) = reply.json["translations"]
-    return str(found["text"])
+    (translation,) = reply.json["translations"]
+    return str(translation["text"])
 
 
 @pytest.mark.parametrize("ignored", [["x"], "x", "keep,x", ["keep", "x"], "X,x", ["a,b", "x"]])
@@ -61,7 +61,7 @@ def one(served: Served, text: str, **fields: Any) -> str:
 def test_ignored_tags_keep_their_content(served, ignored, kept):
     # weblate/machinery/deepl.py sends tag_handling=xml and ignore_tags=["x"] with each text.
     for handling in ("xml", "html"):
-        found = one(served, f"one {kept} three", tag_handling=handling, ignore_tags=ignored)
+        found = text_of(served, f"one {kept} three", tag_handling=handling, ignore_tags=ignored)
         assert kept in found
         # And nothing of it is translated a second time.
         assert found.count("<x") == 1
@@ -82,30 +82,32 @@ def test_ignored_tags_keep_their_content(served, ignored, kept):
     ],
 )
 def test_names_of_xml_mean_nothing(served, expected, text):
-    assert one(served, text.format("one two"), **XML) == text.format(expected[0])
+    assert text_of(served, text.format("one two"), **XML) == text.format(expected[0])
 
 
 def test_elements_of_xml_end_sentences_where_no_text_is_beside_them(served, expected):
     two, three = expected
-    assert one(served, "<a><b>one two</b> <b>three</b></a>", **XML) == (
+    assert text_of(served, "<a><b>one two</b> <b>three</b></a>", **XML) == (
         f"<a><b>{two}</b> <b>{three}</b></a>"
     )
     # Not so by these parameters; then a sentence has both.
     for more in ({"outline_detection": False}, {"non_splitting_tags": ["b"]}):
-        found = one(served, "<a><b>one two</b> <b>three</b></a>", **XML, **more)
+        found = text_of(served, "<a><b>one two</b> <b>three</b></a>", **XML, **more)
         assert found != f"<a><b>{two}</b> <b>{three}</b></a>"
         assert found.count("<b>") == found.count("</b>") == 2
-    assert one(served, "one two<b>three</b>", **XML, splitting_tags="b") == f"{two}<b>{three}</b>"
+    assert (
+        text_of(served, "one two<b>three</b>", **XML, splitting_tags="b") == f"{two}<b>{three}</b>"
+    )
 
 
 def test_a_cdata_section_is_text_and_declared_or_unknown_entities_stay(served, expected):
-    assert one(served, "<a><![CDATA[one two]]></a>", **XML) == f"<a>{expected[0]}</a>"
-    assert one(served, "<a><![CDATA[<&]]></a>", **XML, source_lang="EN") == "<a>&lt;&amp;</a>"
-    assert "&logo;" in one(served, "<a>one &logo; two</a>", **XML)
-    assert one(served, "<!-- <![CDATA[ -->one two", **XML) == f"<!-- <![CDATA[ -->{expected[0]}"
+    assert text_of(served, "<a><![CDATA[one two]]></a>", **XML) == f"<a>{expected[0]}</a>"
+    assert text_of(served, "<a><![CDATA[<&]]></a>", **XML, source_lang="EN") == "<a>&lt;&amp;</a>"
+    assert "&logo;" in text_of(served, "<a>one &logo; two</a>", **XML)
+    assert text_of(served, "<!-- <![CDATA[ -->one two", **XML) == f"<!-- <![CDATA[ -->{expected[0]}"
     subset = '<!DOCTYPE a [<!ENTITY logo "word"> <!ELEMENT a ANY>\n]>'
     for tags in (XML, {"tag_handling": "html"}):
-        assert one(served, f"{subset}<a>one two</a>", **tags) == f"{subset}<a>{expected[0]}</a>"
+        assert text_of(served, f"{subset}<a>one two</a>", **tags) == f"{subset}<a>{expected[0]}</a>"
 
 
 @pytest.mark.parametrize(
@@ -123,10 +125,10 @@ def test_line_ends_and_marks_end_sentences_as_is_wished(served, untrained, split
     decode = untrained.config.decode.model_copy(update={"split_sentences": str(split) != "0"})
     whole = Translator.load(untrained, device="cpu", config=decode)
     lines = list(whole.translate(texts))
-    found = one(served, "one two.\nthree. four\nfive", split_sentences=split)
+    found = text_of(served, "one two.\nthree. four\nfive", split_sentences=split)
     assert found.count("\n") == 2
     assert found.split() == " ".join(lines).split()
-    tags = one(served, "<p>one two.\nthree. four\nfive</p>", split_sentences=split, **XML)
+    tags = text_of(served, "<p>one two.\nthree. four\nfive</p>", split_sentences=split, **XML)
     if split is None:
         lines = list(whole.translate(["one two. three. four five"]))
     assert tags.removeprefix("<p>").removesuffix("</p>").split() == " ".join(lines).split()
@@ -134,7 +136,7 @@ def test_line_ends_and_marks_end_sentences_as_is_wished(served, untrained, split
 
 @pytest.mark.parametrize("text", ["a < b & c", "&lt;p&gt; &amp;", "<p>one</p>", "  one\r\n two \n"])
 def test_plain_text_whose_lines_are_joined_is_no_markup(served, text):
-    found = one(served, text, split_sentences="nonewlines")
+    found = text_of(served, text, split_sentences="nonewlines")
     assert "&lt;p" not in found or "&lt;p" in text
     assert found.count("\n") == text.count("\n")
 
@@ -175,7 +177,7 @@ def test_another_value_of_a_parameter_with_few_is_refused(served, name, value):
     ],
 )
 def test_usual_values_are_accepted(served, expected, fields):
-    assert one(served, "one two", **fields) == expected[0]
+    assert text_of(served, "one two", **fields) == expected[0]
 
 
 PARTS = (

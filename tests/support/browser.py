@@ -1,6 +1,5 @@
 """A headless Chromium, driven by its DevTools protocol through a pipe."""
 
-import base64
 import fcntl
 import itertools
 import json
@@ -108,14 +107,10 @@ class Browser:
         self._session = {"sessionId": attached["sessionId"]}
         for domain in ("Page", "Network", "Runtime", "Log", "DOM"):
             self.send(f"{domain}.enable")
-        self.resize(width)
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        self.send("Emulation.setDeviceMetricsOverride", **size)
         self.send("Page.navigate", url=address)
         self.until("document.readyState === 'complete'")
-
-    def resize(self, width: int, height: int = 900) -> None:
-        """Make the page as wide as a screen of so many pixels."""
-        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-        self.send("Emulation.setDeviceMetricsOverride", **size)
 
     def prefer(self, **features: str) -> None:
         """Emulate preferences of a reader, such as `prefers_color_scheme="dark"`."""
@@ -171,11 +166,6 @@ class Browser:
         data = {"items": [], "files": list(map(str, paths)), "dragOperationsMask": 1}
         for kind in ("dragEnter", "dragOver", "drop"):
             self.send("Input.dispatchDragEvent", type=kind, x=x, y=y, data=data)
-
-    def picture(self, path: Path) -> None:
-        """Write a picture of the whole page, in PNG."""
-        reply = self.send("Page.captureScreenshot", captureBeyondViewport=True)
-        path.write_bytes(base64.b64decode(reply["data"]))
 
     def send(self, method: str, **parameters: Any) -> dict[str, Any]:
         """The answer to a command of the protocol."""
