@@ -42,8 +42,8 @@ def test_restricted_attention_equals_a_softmax_over_the_neighbours(
     q, k, v = draw(4), draw(4), draw(3)
     lengths = [longest, longest // 3]
     visible = (torch.arange(longest) < torch.tensor(lengths)[:, None])[:, None, None]
-    found = local_attention(q, k, v, visible, window=window, causal=causal)
+    result = local_attention(q, k, v, visible, window=window, causal=causal)
     wanted = softmax_of_the_visible(q, k, v, window=window, causal=causal, lengths=lengths)
-    assert found.isfinite().all()
+    assert result.isfinite().all()
     for b, length in enumerate(lengths):
-        assert torch.allclose(found[b, :, :length], wanted[b, :, :length], atol=1e-12)
+        assert torch.allclose(result[b, :, :length], wanted[b, :, :length], atol=1e-12)

@@ -263,11 +263,11 @@ def test_an_update_has_its_batches_even_where_an_epoch_ends_within_it():
 def test_split_batches_have_the_same_pairs_in_parts_of_about_one_size(sizes, parts):
     ends = np.cumsum([0, *sizes])
     batches = [np.arange(start, end) for start, end in itertools.pairwise(ends)]
-    found = split(batches, parts)
-    assert len(found) == parts * len(batches)
-    assert np.concatenate(found).tolist() == list(range(sum(sizes)))
+    split_batches = split(batches, parts)
+    assert len(split_batches) == parts * len(batches)
+    assert np.concatenate(split_batches).tolist() == list(range(sum(sizes)))
     for place, batch in enumerate(batches):
-        own = [len(part) for part in found[place * parts : (place + 1) * parts]]
+        own = [len(part) for part in split_batches[place * parts : (place + 1) * parts]]
         assert sum(own) == len(batch)
         assert max(own) - min(own) <= 1
 

@@ -97,22 +97,24 @@ def test_a_library_is_compiled_once_and_a_line_says_so(builds):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda one: (one.folder / "mtkit/native/src/one.cpp").write_text("// other"),
-        slow(lambda one: (one.folder / "mtkit/native/src/all.h").write_text("// other")),
-        lambda one: (one.folder / "mtkit/native/src/three.h").write_text("// new"),
+        lambda builds: (builds.folder / "mtkit/native/src/one.cpp").write_text("// other"),
+        slow(lambda builds: (builds.folder / "mtkit/native/src/all.h").write_text("// other")),
+        lambda builds: (builds.folder / "mtkit/native/src/three.h").write_text("// new"),
         slow(
-            lambda one: (one.folder / "setup.py").write_text((ROOT / "setup.py").read_text() + "#")
+            lambda builds: (builds.folder / "setup.py").write_text(
+                (ROOT / "setup.py").read_text() + "#"
+            )
         ),
-        lambda one: one.compiler.write_text(COMPILER.replace("compiler 1", "compiler 2")),
-        slow(lambda one: {"CFLAGS": "-O0"}),
-        lambda one: {"CFLAGS": "-march=native"},
-        slow(lambda one: {"LDFLAGS": "-static"}),
-        slow(lambda one: {"MTKIT_ENGINE_CACHE": ""}),
-        slow(lambda one: {"MTKIT_ENGINE_CACHE": str(one.folder / "other")}),
-        slow(lambda one: {"MTKIT_ENGINE_CACHE": str(one.folder / "README.md")}),
+        lambda builds: builds.compiler.write_text(COMPILER.replace("compiler 1", "compiler 2")),
+        slow(lambda _: {"CFLAGS": "-O0"}),
+        lambda _: {"CFLAGS": "-march=native"},
+        slow(lambda _: {"LDFLAGS": "-static"}),
+        slow(lambda _: {"MTKIT_ENGINE_CACHE": ""}),
+        slow(lambda builds: {"MTKIT_ENGINE_CACHE": str(builds.folder / "other")}),
+        slow(lambda builds: {"MTKIT_ENGINE_CACHE": str(builds.folder / "README.md")}),
         # What was damaged, or could have been written by others.
-        lambda one: [path.write_bytes(b"cut") for path in one.cache.iterdir()],
-        lambda one: one.cache.chmod(0o777),
+        lambda builds: [path.write_bytes(b"cut") for path in builds.cache.iterdir()],
+        lambda builds: builds.cache.chmod(0o777),
     ],
 )
 def test_a_library_of_anything_else_is_not_taken(change, builds):
@@ -224,10 +226,10 @@ def test_the_source_distribution_has_every_file_of_the_package(sources):
     (archive,) = (sources / "dist").glob("*.tar.gz")
     shutil.unpack_archive(archive, sources / "unpacked")
     (unpacked,) = (sources / "unpacked").iterdir()
-    expected, found = (
+    expected, packed = (
         {file.relative_to(top) for file in (top / "mtkit").rglob("*") if file.is_file()}
         for top in (sources, unpacked)
     )
-    assert found == expected
+    assert packed == expected
     names = {"setup.py", "pyproject.toml", "README.md", "LICENSE", "PKG-INFO"}
     assert {file.name for file in unpacked.iterdir()} >= names

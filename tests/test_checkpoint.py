@@ -34,10 +34,10 @@ def test_what_is_saved_comes_back_bit_for_bit(run: Run):
     optimizer = {"layer.weight.exp_avg": torch.randn(5, 7), "layer.weight.step": torch.tensor(3.0)}
     state = {"batches": {"epoch": 1, "position": 2}, "valid_bleu": 12.5}
     run.save(7, weights=weights, optimizer=optimizer, state=state)
-    (found,) = Run.open(run.path).checkpoints()
-    assert found.step == 7
-    assert found.load_state() == state
-    both = (weights, found.load_weights()), (optimizer, found.load_optimizer())
+    (checkpoint,) = Run.open(run.path).checkpoints()
+    assert checkpoint.step == 7
+    assert checkpoint.load_state() == state
+    both = (weights, checkpoint.load_weights()), (optimizer, checkpoint.load_optimizer())
     for saved, loaded in both:
         assert loaded.keys() == saved.keys()
         for name, tensor in saved.items():
@@ -59,7 +59,7 @@ def test_a_run_keeps_the_subwords_of_either_side_or_the_joint_ones_and_never_bot
         assert {path.name for path in (tmp_path / "run").glob("tokenizer*")} == names
         src, tgt = Run.open(tmp_path / "run").tokenizers()
         assert (src is tgt) == (len(names) == 1)
-        assert [src.model, tgt.model] == [one.model for one in data.tokenizers()]
+        assert [src.model, tgt.model] == [tokenizer.model for tokenizer in data.tokenizers()]
 
 
 def test_no_file_of_a_run_is_a_pickle(tiny_run: Run):
@@ -89,8 +89,8 @@ def test_every_file_of_a_checkpoint_has_the_mode_that_the_users_mask_gives(mask,
 def test_saving_a_step_again_replaces_it(run: Run):
     save(run, 5, 1.0)
     save(run, 5, 2.0)
-    (found,) = run.checkpoints()
-    assert found.load_weights()["w"].unique().tolist() == [2.0]
+    (saved,) = run.checkpoints()
+    assert saved.load_weights()["w"].unique().tolist() == [2.0]
 
 
 @pytest.mark.parametrize(
@@ -198,8 +198,8 @@ def test_a_checkpoint_of_another_run_is_not_used(
         Translator.load(other, device="cpu")
     # Training continues from its own checkpoint before that.
     train.run(config, tiny_data, other, device="cpu")
-    found = Run.open(other).select("last")[0]
-    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+    weights = Run.open(other).select("last")[0]
+    assert all(torch.equal(weights[name], tensor) for name, tensor in expected.items())
 
 
 def test_a_setting_that_a_later_version_adds_has_its_default(begun: Path, tiny_run: Run):

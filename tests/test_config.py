@@ -332,8 +332,8 @@ def test_every_row_of_table_3_is_a_preset():
 
 @pytest.mark.parametrize("row", TABLE_3)
 def test_a_row_of_table_3_differs_from_base_as_the_paper_prints_it(row):
-    base, found = columns_of_table_3("base"), columns_of_table_3(f"table3-{row}")
-    assert {key: value for key, value in found.items() if value != base[key]} == TABLE_3[row]
+    base, table = columns_of_table_3("base"), columns_of_table_3(f"table3-{row}")
+    assert {key: value for key, value in table.items() if value != base[key]} == TABLE_3[row]
     config = load_config(f"table3-{row}")
     # The table is without averaging; everything else is the optimisation of base.
     assert config.decode.average_checkpoints == 1
@@ -495,8 +495,8 @@ def test_greedy_decoding_keeps_what_is_not_about_how_translations_are_found():
 def test_differences_leave_out_what_is_ignored_and_nothing_else():
     old = load_config("base")
     new = load_config("base", ["decode.beam_size=5", "train.seed=5", "train.log_every=7"])
-    found = differences(old, new, ignore=("decode.", "train.log_every"))
-    assert [line.split()[0] for line in found] == ["train.seed"]
+    lines = differences(old, new, ignore=("decode.", "train.log_every"))
+    assert [line.split()[0] for line in lines] == ["train.seed"]
 
 
 # "A 4-layer transformer with d_model = 1024 ... all other parameters remained unchanged from the

@@ -235,9 +235,9 @@ def test_training_resumes_from_the_last_good_checkpoint_with_a_warning(
     assert f"step-00000004/{name}" in warning.getMessage()
     # And arrives where it would have been.
     expected = tiny_run.checkpoints()[-1].load_weights()
-    found = Run.open(begun).checkpoints()[-1]
-    assert found.step == 4
-    for tensor_name, tensor in found.load_weights().items():
+    newest = Run.open(begun).checkpoints()[-1]
+    assert newest.step == 4
+    for tensor_name, tensor in newest.load_weights().items():
         assert torch.equal(tensor, expected[tensor_name])
 
 

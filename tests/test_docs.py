@@ -89,8 +89,8 @@ def spans(path: Path) -> list[str]:
 def mtkit_lines(path: Path) -> list[str]:
     """Every mtkit command that a document prints in a block, comments and pipes taken off."""
     text = "\n".join(blocks(path, "sh")).replace("\\\n", " ")
-    found = re.findall(r"(?:^|[|&] *|-- )(mtkit [^#|<>&\n]*)", text, re.MULTILINE)
-    return [line.strip() for line in found]
+    lines = re.findall(r"(?:^|[|&] *|-- )(mtkit [^#|<>&\n]*)", text, re.MULTILINE)
+    return [line.strip() for line in lines]
 
 
 @pytest.mark.parametrize("name", sorted(commands.commands))
@@ -318,7 +318,7 @@ def in_small(arguments: list[str]) -> list[str]:
     """The command for the small corpus that the tests have."""
     if "--vocab-size" in arguments:
         # Capitals of noise, and what an untrained model writes, need subwords of their own.
-        has_more = any(one.startswith(("noise.", "back.")) for one in arguments)
+        has_more = any(argument.startswith(("noise.", "back.")) for argument in arguments)
         arguments[arguments.index("--vocab-size") + 1] = "350" if has_more else "300"
     if arguments[0] == "train":
         settings = [s for s in SMALL if "--init-from" not in arguments or s[:6] != "model."]
@@ -557,8 +557,8 @@ def test_the_script_about_back_translation_trains_three_models_and_scores_them(
     data = {
         name: PreparedData.open(tmp_path / "work" / "data" / name) for name in ("real", "tagged")
     }
-    assert [one["pairs"] for one in data["tagged"].manifest.sources["train"]] == [100, 100]
-    assert [one.get("tag") for one in data["tagged"].manifest.sources["train"]] == [None, "bt"]
+    assert [facts["pairs"] for facts in data["tagged"].manifest.sources["train"]] == [100, 100]
+    assert [facts.get("tag") for facts in data["tagged"].manifest.sources["train"]] == [None, "bt"]
     assert run_shell(script, tmp_path, **environment).stdout == done.stdout
 
 

@@ -29,8 +29,8 @@ TEXTS = {
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_the_translation_is_that_of_the_visible_text(plain, text):
-    found, wanted = plain.translate([text, TEXTS[text]])
-    assert found == wanted
+    given, wanted = plain.translate([text, TEXTS[text]])
+    assert given == wanted
     forced, also = plain.score_given([text, TEXTS[text]], [text, TEXTS[text]])
     assert forced.log_probs == also.log_probs
 
@@ -45,28 +45,28 @@ def test_the_translation_is_that_of_the_visible_text(plain, text):
     ],
 )
 def test_html_is_translated_as_without_them(served, plain, markup, without):
-    found, wanted = translate_markup(plain, plain.aligner, [markup, without])
-    assert found == wanted
+    given, wanted = translate_markup(plain, plain.aligner, [markup, without])
+    assert given == wanted
     answer = served.translate([markup, without], format="html").json["translatedText"]
     assert answer == [wanted, wanted]
 
 
 def test_alignments_count_the_characters_that_were_given(plain):
     text, shown = "t\u00adwo th\u200bree\u00ad \u202afour\u202c", "two three four"
-    found, wanted = plain.align([text, shown], ["vier drei zwei"] * 2)
-    assert found.weights == wanted.weights
-    assert [text[start:end] for start, end in found.src_words] == text.split()
+    given, wanted = plain.align([text, shown], ["vier drei zwei"] * 2)
+    assert given.weights == wanted.weights
+    assert [text[start:end] for start, end in given.src_words] == text.split()
     # A word of nothing else is one of the words, and has no links.
-    (found,) = plain.align(["two \u200b three \u00ad four"], ["vier drei zwei"])
-    assert {i for i, _ in found.weights} <= {0, 2, 4}
+    (given,) = plain.align(["two \u200b three \u00ad four"], ["vier drei zwei"])
+    assert {i for i, _ in given.weights} <= {0, 2, 4}
 
 
 def test_the_spans_of_subwords_are_those_of_the_given_text(tiny_data):
     tokenizer, _ = tiny_data.tokenizers()
     for text, shown in TEXTS.items():
-        (found,), ids = tokenizer.encode_with_spans([text]), tokenizer.encode(shown)
-        assert found.ids == ids == tokenizer.encode_batch([text])[0]
-        assert "".join(text[start:end] for start, end in found.spans) == text.lstrip(" ")
+        (spanned,), ids = tokenizer.encode_with_spans([text]), tokenizer.encode(shown)
+        assert spanned.ids == ids == tokenizer.encode_batch([text])[0]
+        assert "".join(text[start:end] for start, end in spanned.spans) == text.lstrip(" ")
 
 
 def test_a_symbol_with_invisible_characters_is_still_one_subword():
@@ -101,9 +101,10 @@ def test_findings_are_the_same_and_count_the_characters_that_were_given():
         "It\u00ad co\u00adsts 5\u200b00 euros.",
         "Es ko\u00adstet kostet\u2060 kostet 70\u00ad0 Euro.",
     )
-    found, wanted = (checker.check(*pair).findings for pair in (given, (source, target)))
-    assert [(one.kind, one.reason) for one in found] == [(one.kind, one.reason) for one in wanted]
-    loop, numbers = found
+    findings, wanted = (checker.check(*pair).findings for pair in (given, (source, target)))
+    shown = [[(finding.kind, finding.reason) for finding in each] for each in (findings, wanted)]
+    assert shown[0] == shown[1]
+    loop, numbers = findings
     assert given[1][loop.tgt.start : loop.tgt.stop] == "ko\u00adstet kostet\u2060 kostet"
     assert given[0][numbers.src.start : numbers.src.stop] == "5\u200b00"
     assert given[1][numbers.tgt.start : numbers.tgt.stop] == "70\u00ad0"

@@ -112,9 +112,9 @@ def test_logits_equal_those_of_torch_nn_transformer(marian: bool) -> None:
 
 
 def test_one_embedding_serves_two_tokenizers_only_if_their_sizes_are_equal() -> None:
-    one, two = build(shared_embedding=True, src_vocab_size=V), build(src_vocab_size=V)
-    assert one.src_embedding is None
-    assert one.src_vocab_size is None
+    single, two = build(shared_embedding=True, src_vocab_size=V), build(src_vocab_size=V)
+    assert single.src_embedding is None
+    assert single.src_vocab_size is None
     assert two.src_embedding is not None
     with pytest.raises(MtkitError, match=r"^model.shared_embedding: the source has 31 subwords"):
         build(shared_embedding=True, src_vocab_size=V_SRC)

@@ -38,9 +38,9 @@ def write_as_newer(file: Path, version: int) -> None:
     reseal(file, change)
 
 
-def refusal(place: str, found: int, newest: int) -> str:
+def refusal(place: str, version: int, newest: int) -> str:
     return (
-        f"mtkit: error: {place}: was written by a newer mtkit (format {found}, this one reads up "
+        f"mtkit: error: {place}: was written by a newer mtkit (format {version}, this one reads up "
         f"to {newest}); install a newer mtkit"
     )
 

@@ -23,12 +23,12 @@ def planting(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def test_the_same_seed_plants_the_same_faults_and_no_pair_twice(planting):
     for fault in planting.faults(PAIRS, THIRD):
-        found = planting.planted(fault, PAIRS, count=1000, seed=3)
-        assert found == planting.planted(fault, PAIRS, count=1000, seed=3)
-        indices = [index for index, _ in found]
+        planted = planting.planted(fault, PAIRS, count=1000, seed=3)
+        assert planted == planting.planted(fault, PAIRS, count=1000, seed=3)
+        indices = [index for index, _ in planted]
         assert len(indices) == len(set(indices))
-        assert len(planting.planted(fault, PAIRS, count=1, seed=3)) == min(1, len(found))
-        for index, pair in found:
+        assert len(planting.planted(fault, PAIRS, count=1, seed=3)) == min(1, len(planted))
+        for index, pair in planted:
             assert pair != PAIRS[index]
 
 

@@ -23,14 +23,14 @@ HOST = "telling-host"
 
 def named(folder: Path, *, words: tuple[str, ...]) -> list[str]:
     """The files in a folder whose name or content has one of the words."""
-    found = []
+    files = []
     for file in sorted(folder.rglob("*")):
         content = b"" if file.is_dir() else file.read_bytes()
         if file.suffix == ".gz":
             content = gzip.decompress(content)
         if any(word in file.name or word.encode() in content for word in words):
-            found.append(str(file.relative_to(folder)))
-    return found
+            files.append(str(file.relative_to(folder)))
+    return files
 
 
 @pytest.fixture(scope="module")

@@ -200,10 +200,10 @@ def test_a_unigram_model_of_counted_words_is_as_good_as_one_of_lines(tmp_path):
 def test_what_is_learnt_does_not_depend_on_the_order_of_the_words(model_type):
     words = list(count_words(odd_lines(400)).items())
     np.random.default_rng(5).shuffle(shuffled := words.copy())
-    one, other = (
+    first, other = (
         Tokenizer.learn_from_counts(w, 1050, model_type=model_type) for w in (words, shuffled)
     )
-    assert one.model == other.model
+    assert first.model == other.model
 
 
 def test_words_stand_between_spaces_and_tabs():
@@ -354,10 +354,11 @@ def test_a_symbol_is_one_piece_wherever_it_occurs(odd_tokenizer, parts):
     text = "".join(parts)
     pieces = [odd_tokenizer.piece(i) for i in odd_tokenizer.encode(text)]
     # The longest symbol first, as a hand would find them.
-    found = re.findall("①②|①|<2de>|⟦1⟧|a,b", text)
-    assert [piece for piece in pieces if piece in SYMBOLS] == found
+    symbols = re.findall("①②|①|<2de>|⟦1⟧|a,b", text)
+    assert [piece for piece in pieces if piece in SYMBOLS] == symbols
     assert (
-        re.findall("①②|①|<2de>|⟦1⟧|a,b", odd_tokenizer.decode(odd_tokenizer.encode(text))) == found
+        re.findall("①②|①|<2de>|⟦1⟧|a,b", odd_tokenizer.decode(odd_tokenizer.encode(text)))
+        == symbols
     )
 
 

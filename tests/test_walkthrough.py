@@ -41,13 +41,13 @@ def is_same(printed: str, expected: str) -> bool:
     return texts[0] == texts[1] and all(is_close(*pair) for pair in pairs)
 
 
-def is_close(one: str, two: str) -> bool:
+def is_close(first: str, second: str) -> bool:
     """Whether two numbers have the same precision, and nearly the same value."""
-    exponents = {Decimal(number).as_tuple().exponent for number in (one, two)}
+    exponents = {Decimal(number).as_tuple().exponent for number in (first, second)}
     if exponents == {0}:
-        return one == two
+        return first == second
     unit = Decimal((0, (1,), exponents.pop()))
-    return not exponents and abs(Decimal(one) - Decimal(two)) <= unit
+    return not exponents and abs(Decimal(first) - Decimal(second)) <= unit
 
 
 def run_blocks(blocks: list[str], results: str) -> None:

@@ -42,16 +42,16 @@ def test_the_mean_of_files_has_the_bits_of_the_mean_that_pytorch_computes(
     monkeypatch.setattr(weights, "_BLOCK", block)
     paths = written(tmp_path, count)
     files = [load_file(path) for path in paths]
-    found = Weights(list(map(WeightFile, paths)))
-    assert found.keys() == files[0].keys()
-    assert len(found) == len(files[0])
+    means = Weights(list(map(WeightFile, paths)))
+    assert means.keys() == files[0].keys()
+    assert len(means) == len(files[0])
     for name, tensor in files[0].items():
         mean = torch.stack([file[name].double() for file in files]).sum(0) / count
         wanted = mean.to(tensor.dtype)
         wanted = wanted if tensor.dtype == torch.bool else wanted.float()
-        assert found[name].dtype == wanted.numpy().dtype
-        assert found[name].shape == tuple(tensor.shape)
-        assert found[name].tobytes() == wanted.numpy().tobytes(), name
+        assert means[name].dtype == wanted.numpy().dtype
+        assert means[name].shape == tuple(tensor.shape)
+        assert means[name].tobytes() == wanted.numpy().tobytes(), name
 
 
 def _header(**changes: Any) -> Callable[[bytes], bytes]:

@@ -199,9 +199,11 @@ def test_the_memory_of_a_gpu_has_expandable_segments_unless_the_user_has_set_opt
     if given:
         monkeypatch.setenv(given, "backend:native")
     prepare_gpu(GPU)
-    found = {name: os.environ[name] for name in devices._ALLOCATOR_VARIABLES & os.environ.keys()}
+    variables = {
+        name: os.environ[name] for name in devices._ALLOCATOR_VARIABLES & os.environ.keys()
+    }
     options = {given: "backend:native"} if given else None
-    assert found == (options or {"PYTORCH_ALLOC_CONF": "expandable_segments:True"})
+    assert variables == (options or {"PYTORCH_ALLOC_CONF": "expandable_segments:True"})
 
 
 @pytest.mark.parametrize("of_cpu", ["highest", "medium"])

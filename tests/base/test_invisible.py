@@ -64,9 +64,9 @@ def test_every_default_ignorable_character_of_unicode_is_dropped_between_latin_l
     codes = (code for code in range(0x110000) if code != ord(" ") and not 0xD800 <= code < 0xE000)
     characters = [chr(code) for code in codes]
     # All at once, each in a word of its own.
-    words = visible(" ".join(f"a{one}b" for one in characters)).split(" ")
-    dropped = {one for one, word in zip(characters, words, strict=True) if word == "ab"}
-    assert dropped == {one for one in characters if regex.match(r"\p{DI}", one)} | {
+    words = visible(" ".join(f"a{char}b" for char in characters)).split(" ")
+    dropped = {char for char, word in zip(characters, words, strict=True) if word == "ab"}
+    assert dropped == {char for char in characters if regex.match(r"\p{DI}", char)} | {
         *"\ufff9\ufffa\ufffb"
     }
 

@@ -33,26 +33,26 @@ def _nobody_is_left() -> Iterator[None]:
 
 
 def test_results_come_in_the_order_of_the_items_from_several_processes():
-    found = list(ordered_map(squared, range(100), workers=3))
+    results = list(ordered_map(squared, range(100), workers=3))
     expected = [(number, number * number) for number in range(100)]
-    assert [(number, square) for number, (square, _) in found] == expected
-    found_in = {process for _, (_, process) in found}
+    assert [(number, square) for number, (square, _) in results] == expected
+    found_in = {process for _, (_, process) in results}
     assert len(found_in) == 3
     assert os.getpid() not in found_in
 
 
 @pytest.mark.parametrize(("workers", "count"), [(1, 50), (4, 2), (4, 1), (4, 0)])
 def test_one_worker_or_few_items_need_no_process(workers: int, count: int):
-    found = list(ordered_map(squared, range(count), workers=workers))
+    results = list(ordered_map(squared, range(count), workers=workers))
     expected = [(number, number * number) for number in range(count)]
-    assert [(number, square) for number, (square, _) in found] == expected
-    assert {process for _, (_, process) in found} <= {os.getpid()}
+    assert [(number, square) for number, (square, _) in results] == expected
+    assert {process for _, (_, process) in results} <= {os.getpid()}
 
 
 def test_no_more_processes_are_started_than_can_be_of_use(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(processes, "available_cores", lambda: 1)
-    found = list(ordered_map(squared, range(40), workers=1000))
-    assert len({process for _, (_, process) in found}) == 8
+    results = list(ordered_map(squared, range(40), workers=1000))
+    assert len({process for _, (_, process) in results}) == 8
 
 
 @pytest.mark.parametrize(("workers", "ahead"), [(1, 3), (2, 4)])

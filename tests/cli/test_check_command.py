@@ -45,9 +45,9 @@ def test_the_kinds_of_findings_are_counted(texts: Place):
 def test_each_pair_has_a_line_of_json(texts: Place):
     outcome = texts.done("check", "test.en", "output.de", *LANGUAGES, "--json")
     objects = [json.loads(line) for line in outcome.out.splitlines()]
-    assert [one["line"] for one in objects] == list(range(1, 601))
-    found = {one["line"]: [f["kind"] for f in one["findings"]] for one in objects}
-    assert {number: kinds for number, kinds in found.items() if kinds} == {
+    assert [row["line"] for row in objects] == list(range(1, 601))
+    kinds_of = {row["line"]: [f["kind"] for f in row["findings"]] for row in objects}
+    assert {number: kinds for number, kinds in kinds_of.items() if kinds} == {
         number: [kind] for number, kind in KINDS.items()
     }
     assert outcome.err == (

@@ -139,7 +139,7 @@ def write_words(place: Place, name: str, count: int) -> None:
         place.write(f"{name}.{side}", "".join(f"{line}\n" for line in lines))
     trees = (f"(S {' '.join(f'(NN {word})' for word in words)})\n" for words in sentences)
     place.write(f"{name}.trees", "".join(trees))
-    rows = (f"{one}\t{other}\n" for one, other in zip(src, tgt, strict=True))
+    rows = (f"{source}\t{other}\n" for source, other in zip(src, tgt, strict=True))
     place.write(f"{name}.tsv", "".join(rows))
 
 
@@ -230,7 +230,7 @@ def test_every_option_is_in_a_group_of_the_help(command, place):
     out = place.mtkit(command, "--help").out
     assert "Options:" not in out
     # The groups have one second column.
-    assert {len(found) for found in re.findall(r"^(  -.*?  +)\w", out, re.MULTILINE)} == {30}
+    assert {len(columns) for columns in re.findall(r"^(  -.*?  +)\w", out, re.MULTILINE)} == {30}
 
 
 @pytest.mark.parametrize(
@@ -345,14 +345,14 @@ def test_settings_are_listed_with_their_defaults_and_descriptions(command, prefi
     assert (outcome.status, outcome.err) == (0, "")
     heading, *rows = outcome.out.splitlines()
     assert heading.split() == ["KEY", "DEFAULT", "DESCRIPTION"]
-    found = {row.split()[0]: re.split("  +", row, maxsplit=2)[1:] for row in rows}
+    listed = {row.split()[0]: re.split("  +", row, maxsplit=2)[1:] for row in rows}
     expected = {
         f"{section}{name}": [json.dumps(field.default), field.description]
         for section, model in models.items()
         for name, field in model.model_fields.items()
         if field.annotation is not NoiseConfig
     }
-    assert found == expected
+    assert listed == expected
     assert all(f"{prefix}{key}" in expected for key in (["max_steps"] if prefix else ["max_ratio"]))
     assert place.files() == {}
 
@@ -404,11 +404,11 @@ def settings_of_threads(names: tuple[str, ...], given: dict[str, str]) -> list[s
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="PyTorch may use OpenBLAS on this CPU")
 @pytest.mark.parametrize(
-    ("given", "found"),
+    ("given", "threads"),
     [({}, "1"), ({"OPENBLAS_NUM_THREADS": "2"}, "2"), ({"OMP_NUM_THREADS": "2"}, "None")],
 )
-def test_numpy_gets_one_thread_unless_the_user_sets_a_number(given, found):
-    assert settings_of_threads(THREADS, given)[0] == found
+def test_numpy_gets_one_thread_unless_the_user_sets_a_number(given, threads):
+    assert settings_of_threads(THREADS, given)[0] == threads
 
 
 @pytest.mark.parametrize("given", [{}, {"OMP_WAIT_POLICY": "ACTIVE"}, {"GOMP_SPINCOUNT": "5"}])

@@ -45,12 +45,13 @@ def test_files_are_compared_and_checked(files):
     assert outcome.err.endswith("mtkit: wrote page.html\n")
     page, data = page_of(files)
     assert "first.de and second.de" in page.texts("h1")
-    assert [one["texts"] for one in data["systems"]] == [FIRST.splitlines(), SECOND.splitlines()]
+    texts = [system["texts"] for system in data["systems"]]
+    assert texts == [FIRST.splitlines(), SECOND.splitlines()]
     assert data["sources"] == SOURCE.splitlines()
     assert data["languages"] == {"src": "en", "tgt": "de"}
-    first, second = (one["found"] for one in data["systems"])
+    first, second = (system["found"] for system in data["systems"])
     assert "2" not in first
-    assert [one["kind"] for one in second["2"]] == ["numbers"]
+    assert [finding["kind"] for finding in second["2"]] == ["numbers"]
     assert {"BLEU", "chrF", "p, bootstrap"} <= set(page.texts("th"))
     assert not list(files.folder.glob(".page*"))
 
@@ -120,7 +121,7 @@ def test_files_of_the_same_name_are_told_apart(files):
         files.write(f"{folder}/out.de", FIRST)
     files.mtkit("-q", "compare", "old/out.de", "new/out.de", *FILES, *QUICK, *OUTPUT)
     page, data = page_of(files)
-    assert [one["name"] for one in data["systems"]] == ["old/out.de", "new/out.de"]
+    assert [system["name"] for system in data["systems"]] == ["old/out.de", "new/out.de"]
     assert "identical" in page.texts("td")
 
 

@@ -23,7 +23,7 @@ def test_several_sentences_make_a_folder_with_an_index(trained):
     names = sorted(path.name for path in (trained.folder / "pages").iterdir())
     assert names == ["0001.html", "0002.html", "index.html"]
     index = well_formed((trained.folder / "pages" / "index.html").read_text(encoding="utf-8"))
-    assert [one["attrs"]["href"] for one in index.all("a")] == names[:2]
+    assert [link["attrs"]["href"] for link in index.all("a")] == names[:2]
     assert {"one two", "eins zwei", "nine", "neun"} <= set(index.texts("td"))
     assert "pages: exists already" in trained.refused(*command)
     assert trained.mtkit(*command, "--force").status == 0

@@ -323,8 +323,8 @@ def test_scores_of_odd_files_are_those_of_sacrebleus_command(place: Place):
         outcome = place.mtkit(*command, "--metric=bleu", "--metric=chrf", "--metric=ter")
         (ours,) = json.loads(outcome.out)["systems"]
         theirs = json.loads((place.folder / f"{name}.json").read_text(encoding="utf-8"))
-        assert [one["score"] for one in theirs] == pytest.approx(
-            [one["value"] for one in ours["scores"]], abs=1e-7
+        assert [score["score"] for score in theirs] == pytest.approx(
+            [score["value"] for score in ours["scores"]], abs=1e-7
         ), name
         is_warned = "begins with a byte-order mark" in outcome.err
         assert is_warned == (name in ("mark", "marks", "text.gz"))
@@ -419,8 +419,8 @@ def test_scores_from_outside_are_columns_of_the_table_with_a_signature(rated: Pl
         "COMET mean:lines|lines:4|better:higher",
         "errors mean:lines|lines:4|better:lower",
     ]
-    one = ["score", "a.txt", "--reference", "ref.txt", "--metric", "chrf", *COMETS[:2]]
-    assert rated.mtkit(*one).out.splitlines()[1] == "COMET 0.8000 mean:lines|lines:4|better:higher"
+    chrf = ["score", "a.txt", "--reference", "ref.txt", "--metric", "chrf", *COMETS[:2]]
+    assert rated.mtkit(*chrf).out.splitlines()[1] == "COMET 0.8000 mean:lines|lines:4|better:higher"
 
 
 def test_paired_tests_say_how_sure_a_difference_is(rated: Place):

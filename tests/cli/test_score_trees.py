@@ -40,9 +40,9 @@ def test_files_of_trees_are_scored_for_all_short_and_s_sentences(files: Place):
 
 def test_no_number_of_the_table_is_cut_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch):
     gold = list(parse_trees(GOLD.splitlines(), name="gold"))
-    found = list(parse_trees(FOUND.splitlines(), name="found"))
+    parsed = list(parse_trees(FOUND.splitlines(), name="found"))
     systems = [("a-parser", score_trees(gold, gold), None)]
-    systems += [("another-parser", score_trees(found, gold), 3)]
+    systems += [("another-parser", score_trees(parsed, gold), 3)]
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "80")
     table = tree_scores(systems)
@@ -71,8 +71,8 @@ def test_gold_trees_may_be_spread_over_lines_and_come_from_standard_input(files:
         ("(S (XX c) (XX d))\n(S (XX a) (XX b))\n", ["line 1: word 1 is 'c', and 'a' in the "]),
     ],
 )
-def test_trees_that_do_not_match_are_refused_by_file_and_line(files, found, words):
-    files.write("found.trees", found)
+def test_trees_that_do_not_match_are_refused_by_file_and_line(files, text, words):
+    files.write("found.trees", text)
     error = files.refused(*FILES)
     for word in words:
         assert word in error

@@ -61,7 +61,7 @@ def test_json_has_findings_and_confidence_only_if_asked_for(place: Place, run: l
     assert ["findings" in row for row in rows] == [True] * 5
     # A blank line has no translation that could be measured.
     assert ["confidence" in row for row in rows] == [True, False, True, True, True]
-    assert [one["kind"] for one in rows[3]["findings"]].count("unknown") == 1
+    assert [finding["kind"] for finding in rows[3]["findings"]].count("unknown") == 1
     for row in (*plain, *rows):
         del row["seconds"]
     assert [row["translations"] for row in rows] == [row["translations"] for row in plain]
@@ -295,7 +295,7 @@ def test_given_pairs_are_checked_with_a_run(place: Place, fitted: Run):
     rows = [json.loads(line) for line in place.mtkit(*command, "--json").out.splitlines()]
     assert [row["line"] for row in rows] == [1, 2]
     assert rows[0]["findings"] == []
-    assert {one["kind"] for one in rows[1]["findings"]} >= {"omission"}
+    assert {finding["kind"] for finding in rows[1]["findings"]} >= {"omission"}
     # The forecast of this run counts the source words without a translation.
     assert rows[0]["confidence"] > rows[1]["confidence"] + 20
     for codes in (["eng_Latn", "deu_Latn"], ["eng", "ger"], ["en-GB", "DE"], ["en_US", "deu"]):

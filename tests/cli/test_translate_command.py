@@ -70,14 +70,14 @@ def test_json_is_an_object_for_each_line_that_holds_together(
         assert out == ""
         out = target.read_text(encoding="utf-8")
     assert out.endswith("}\n")
-    found = [json.loads(line) for line in out.removesuffix("\n").split("\n")]
+    rows = [json.loads(line) for line in out.removesuffix("\n").split("\n")]
     expected = Translator.load(untrained, device="cpu").translate_nbest(lines, n_best=2)
     vocabulary = SentencePieceProcessor(model_proto=untrained.tokenizers()[1].model)
-    assert [one["line"] for one in found] == [1, 2, 3, 4]
-    for one, wanted in zip(found, expected, strict=True):
-        assert [x["text"] for x in one["translations"]] == [x.text for x in wanted]
-        assert one["seconds"] >= 0
-        for ours, theirs in zip(one["translations"], wanted, strict=True):
+    assert [row["line"] for row in rows] == [1, 2, 3, 4]
+    for row, wanted in zip(rows, expected, strict=True):
+        assert [x["text"] for x in row["translations"]] == [x.text for x in wanted]
+        assert row["seconds"] >= 0
+        for ours, theirs in zip(row["translations"], wanted, strict=True):
             pieces = [piece for piece, _ in ours["tokens"]]
             log_probs = [log_prob for _, log_prob in ours["tokens"]]
             assert sum(log_probs) == pytest.approx(ours["log_prob"], abs=1e-5)
@@ -91,7 +91,7 @@ def test_json_is_an_object_for_each_line_that_holds_together(
                 # SentencePiece has it for every byte that spells nothing; here it is left out.
                 text = re.sub(" +", " ", text.replace("\ufffd", "")).strip(" ")
             assert ours["text"] == text
-    assert found[1]["translations"] == [
+    assert rows[1]["translations"] == [
         {"text": "", "score": 0.0, "log_prob": 0.0, "finished": True, "tokens": []}
     ]
 

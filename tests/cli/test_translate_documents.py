@@ -288,8 +288,8 @@ def test_doubts_are_printed_where_the_format_has_no_place(place, checked, name):
     outcome = place.mtkit(*checked, name, "--below", "100")
     assert outcome.out == plain
     places = {segment.place for segment in open_document(name, FILES[name].encode()).segments}
-    found = re.findall(r"^mtkit: (\w+ \d+): .*confidence [\d.]+$", outcome.err, re.MULTILINE)
-    assert set(found) == places
+    doubted = re.findall(r"^mtkit: (\w+ \d+): .*confidence [\d.]+$", outcome.err, re.MULTILINE)
+    assert set(doubted) == places
     assert place.mtkit(*checked, name, "--reject", "100").out == FILES[name]
 
 

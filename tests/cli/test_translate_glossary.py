@@ -31,11 +31,11 @@ def test_terms_are_in_the_output_and_other_lines_are_as_they_were(desk, run):
     plain = desk.mtkit("-q", *run, "--input", "in.txt").out.split("\n")
     outcome = given(desk, run)
     assert outcome.err == ""
-    found = outcome.out.split("\n")
-    assert len(found) == len(plain) == 5
-    assert (found[1], found[3]) == (plain[1], plain[3])
-    assert re.search(r"\bBein\b", found[0])
-    assert re.search(r"\bfünf\b", found[2])
+    lines = outcome.out.split("\n")
+    assert len(lines) == len(plain) == 5
+    assert (lines[1], lines[3]) == (plain[1], plain[3])
+    assert re.search(r"\bBein\b", lines[0])
+    assert re.search(r"\bfünf\b", lines[2])
 
 
 @pytest.mark.usefixtures("searched_terms")
@@ -43,7 +43,7 @@ def test_json_has_the_missing_terms_only_with_a_glossary(desk, run):
     desk.write("long.tsv", f"one\tBein\none two\t{'Bein ' * 90}\n")
     outcome = given(desk, run, "--json", "--nbest=2", terms="long.tsv")
     rows = [json.loads(line) for line in outcome.out.splitlines()]
-    missing = [[one["missing"] for one in row["translations"]] for row in rows]
+    missing = [[best["missing"] for best in row["translations"]] for row in rows]
     assert missing == [[[("Bein " * 90).strip()]] * 2, [[]], [[]] * 2, [[]] * 2]
     (line,) = outcome.err.splitlines()
     assert line.startswith("mtkit: warning: line 1: the translation is without 'Bein Bein ")

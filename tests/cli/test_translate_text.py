@@ -16,8 +16,12 @@ def test_what_is_copied_is_counted_and_can_be_switched_off(untrained, place):
         """The texts, whether each was decoded, and standard error."""
         text = "".join(f"{line}\n" for line in lines).encode()
         outcome = place.done("translate", "--run", untrained.path, "--json", *options, stdin=text)
-        found = [json.loads(row)["translations"][0] for row in outcome.out.split("\n")[:-1]]
-        return [one["text"] for one in found], [bool(one["tokens"]) for one in found], outcome.err
+        best = [json.loads(row)["translations"][0] for row in outcome.out.split("\n")[:-1]]
+        return (
+            [row["text"] for row in best],
+            [bool(row["tokens"]) for row in best],
+            outcome.err,
+        )
 
     texts, decoded, err = translated("--precision", "fp32")
     assert texts[1:4] == ["42", "", "{x}"]

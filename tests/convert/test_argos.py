@@ -123,8 +123,8 @@ def test_argos_translates_as_the_run_does_without_a_network(format, package, end
     greedy_search = {"ARGOS_BEAM_SIZE": "1", "ARGOS_COMPUTE_TYPE": "default"}
     lines = [*NUMBERS, "One two. Three four."]
     done = succeeded("-c", ARGOS_ITSELF, package, json.dumps(lines), **places, **greedy_search)
-    *found, split = json.loads(done.stdout)
-    assert found == greedy(ending_run, NUMBERS, most=256)
+    *translations, split = json.loads(done.stdout)
+    assert translations == greedy(ending_run, NUMBERS, most=256)
     assert split == " ".join(greedy(ending_run, ["One two.", "Three four."], most=256))
 
 

@@ -106,9 +106,9 @@ def test_the_tokenizer_there_gives_the_same_ids_and_text(format, ending_run, exp
     language_code = ">>de<< has a meaning of its own there"
     (tmp_path / "texts").write_text(json.dumps([*texts, language_code]))
     done = succeeded(EXPORTED, "round_trips", out, tmp_path / "texts")
-    *found, exception = json.loads(done.stdout)
+    *encoded, exception = json.loads(done.stdout)
     tokenizer, _ = ending_run.tokenizers()
-    for text, other in zip(texts, found, strict=True):
+    for text, other in zip(texts, encoded, strict=True):
         ids = tokenizer.encode(text)
         assert other["src"] == other["tgt"] == [*ids, tokenizer.eos_id], ascii(text)
         assert other["text"] == tokenizer.decode(ids), ascii(text)
@@ -150,7 +150,7 @@ def test_a_run_folder_with_two_vocabularies_is_exported_as_one(uneven: Run, tmp_
     export(uneven, out, format="safetensors")
     exported = Run.open(out)
     pairs = zip(exported.tokenizers(), uneven.tokenizers(), strict=True)
-    assert all(one.model == other.model for one, other in pairs)
+    assert all(exported_side.model == other.model for exported_side, other in pairs)
     ours, theirs = (Translator.load(run, device="cpu") for run in (uneven, exported))
     assert list(ours.translate(NUMBERS)) == list(theirs.translate(NUMBERS))
 
@@ -171,9 +171,9 @@ def test_ctranslate2_takes_other_norms_and_positions(positions, format, tiny_run
 
 @pytest.mark.parametrize("format", [needs("ctranslate2")])
 def test_small_numbers_take_less_room_and_leave_the_model_as_it_was(format, ending_run, tmp_path):
-    found = json.loads(printed(EXPORTED, "quantized", ending_run.path, tmp_path))
-    assert found["unchanged"]
-    whole, half, quarter = (found["bytes"][key] for key in ("float32", "float16", "int8"))
+    facts = json.loads(printed(EXPORTED, "quantized", ending_run.path, tmp_path))
+    assert facts["unchanged"]
+    whole, half, quarter = (facts["bytes"][key] for key in ("float32", "float16", "int8"))
     assert whole > half > quarter
 
 
@@ -401,8 +401,8 @@ def test_no_more_than_five_hundred_lines_are_translated(tiny_run: Run, tmp_path:
     ],
 )
 def test_a_check_allows_one_line_in_a_hundred(lines, identical, difference, holds):
-    found = Agreement("text", lines, identical, 100.0, difference, 32)
-    assert found.holds(Bounds(0.99, 1e-3)) == holds
+    agreement = Agreement("text", lines, identical, 100.0, difference, 32)
+    assert agreement.holds(Bounds(0.99, 1e-3)) == holds
 
 
 def test_a_quantization_is_for_the_format_that_has_one(tiny_run: Run, tmp_path: Path):

@@ -147,10 +147,10 @@ def with_member(folder: Path, content: bytes, name: str = "Wemb.npy", **how: Any
     """Put an array into the place of another."""
     file = folder / "model.npz"
     with zipfile.ZipFile(file) as old:
-        members = {one: old.read(one) for one in old.namelist()}
+        members = {member: old.read(member) for member in old.namelist()}
     with zipfile.ZipFile(file, "w", **how) as new:
-        for one, old_content in members.items():
-            new.writestr(one, content if one == name else old_content)
+        for member, old_content in members.items():
+            new.writestr(member, content if member == name else old_content)
 
 
 def bomb(folder: Path) -> None:
@@ -332,10 +332,10 @@ def repacked(folder: Path, change: Callable[[str, bytes], bytes], **how: Any) ->
     """Write the weights, and change the files inside."""
     file = saved(folder, lambda weights: None)
     with zipfile.ZipFile(file) as old:
-        members = {one: old.read(one) for one in old.namelist()}
+        members = {member: old.read(member) for member in old.namelist()}
     with zipfile.ZipFile(file, "w", **how) as new:
-        for one, content in members.items():
-            new.writestr(one, change(one, content))
+        for member, content in members.items():
+            new.writestr(member, change(member, content))
 
 
 def pickled(content: bytes) -> Case:
@@ -350,8 +350,8 @@ def expanded(weights: dict[str, Any]) -> None:
 
 
 def shared(weights: dict[str, Any]) -> None:
-    one = torch.zeros(64, 64)
-    weights |= {f"model.encoder.layers.{i}.fc1.weight": one for i in range(1_000)}
+    numbers = torch.zeros(64, 64)
+    weights |= {f"model.encoder.layers.{i}.fc1.weight": numbers for i in range(1_000)}
 
 
 def only_pickle(folder: Path, make: Case) -> None:

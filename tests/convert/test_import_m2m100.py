@@ -117,12 +117,12 @@ def test_translations_of_both_engines_are_those_of_generate(kind, beam_size, sou
     codes = run.tokenizers().src.language_tags
     banned = [[1], *([theirs.id_of(code)] for code in codes)]
     options = {"beam_size": beam_size, "length_penalty": 1.0, "length_penalty_form": "power"}
-    found = []
+    translations = []
     for engine in ("native", "torch"):
         with translator_of(run, src, tgt, stop="exact", engine=engine, **options) as ours:
-            found.append([best for best, *_ in ours.translate_nbest(TEXT, n_best=1)])
+            translations.append([best for best, *_ in ours.translate_nbest(TEXT, n_best=1)])
     same: list[set[str]] = [set(), set()]
-    for line, *of_engines in zip(TEXT, *found, strict=True):
+    for line, *of_engines in zip(TEXT, *translations, strict=True):
         inputs = tokenizer([line], return_tensors="pt")
         result = model.generate(
             **inputs,
@@ -184,9 +184,9 @@ def test_weights_in_several_files_with_prefixes_are_the_same(kind, source, tmp_p
         where = {f"module.{name}": file for file, part in shards.items() for name in part}
         index = {"metadata": {"total_size": 1}, "weight_map": where}
         (source / f"{stem}.{ending}.index.json").write_text(json.dumps(index))
-        found = read_transformers_folder(source).tensors
-        assert found.keys() == expected.keys()
-        assert all(torch.equal(found[name], expected[name]) for name in found)
+        tensors_read = read_transformers_folder(source).tensors
+        assert tensors_read.keys() == expected.keys()
+        assert all(torch.equal(tensors_read[name], expected[name]) for name in tensors_read)
         import_model(str(source), tmp_path / f"out-{ending}")
 
 
@@ -252,8 +252,8 @@ def index(**changes: Any) -> Callable[[Path], None]:
 
 def added(name: str, tensor: torch.Tensor) -> Callable[[Path], None]:
     def make(folder: Path) -> None:
-        found = load_file(folder / "model.safetensors")
-        save_file(found | {name: tensor}, folder / "model.safetensors")
+        tensors = load_file(folder / "model.safetensors")
+        save_file(tensors | {name: tensor}, folder / "model.safetensors")
 
     return make
 
@@ -395,8 +395,8 @@ def test_the_converter_of_ctranslate2_takes_an_export(kind, imported, tmp_path):
     theirs = MarianModel(out, run.config.decode)
     banned = [[tokenizer.convert_ids_to_tokens(theirs.id_of(code))] for code in codes]
     with translator_of(run, src, tgt, beam_size=1) as ours:
-        found = list(ours.translate(TEXT))
-    for line, translation in zip(TEXT, found, strict=True):
+        translations = list(ours.translate(TEXT))
+    for line, translation in zip(TEXT, translations, strict=True):
         pieces = tokenizer.convert_ids_to_tokens(tokenizer(line)["input_ids"])
         (result,) = engine.translate_batch(
             [pieces],

@@ -71,11 +71,11 @@ def sources(tmp_path_factory) -> dict[str, Path]:
 def imported(sources, tmp_path_factory):
     """The same models as run folders."""
     place = tmp_path_factory.mktemp("imported")
-    found = {}
+    results = {}
     for name, source in sources.items():
         text = lines_in(place / f"{name}.txt", SHAPES[name].lines[-LINES:])
-        found[name] = import_model(str(source), place / name, check=text)
-    return found
+        results[name] = import_model(str(source), place / name, check=text)
+    return results
 
 
 @pytest.fixture
@@ -125,9 +125,9 @@ def test_log_probabilities_are_those_of_transformers_to_1e5(name, sources, impor
         src = torch.tensor([[*begin, *src_tokenizer.encode(line), EOS_ID]])
         ours_in = torch.tensor([[BOS_ID, *ours_tgt[row, :-1].tolist()]])
         with torch.no_grad():
-            found = translator.model.double()(src, ours_in).log_softmax(-1)[0]
-        found = found[torch.arange(7), ours_tgt[row]]
-        assert (found - wanted[row]).abs().max() < 1e-5, line
+            log_probs = translator.model.double()(src, ours_in).log_softmax(-1)[0]
+        log_probs = log_probs[torch.arange(7), ours_tgt[row]]
+        assert (log_probs - wanted[row]).abs().max() < 1e-5, line
 
 
 @pytest.mark.parametrize("count", [LINES, slow(500)])
@@ -148,8 +148,8 @@ def test_greedy_translations_are_those_of_transformers(name, count, sources, imp
     greedy = run.config.decode.greedy().model_copy(update={"max_length": 12})
     language = tags[-1] if tags else None
     translator = Translator.load(run, device="cpu", config=greedy, tgt_lang=language)
-    found = [line.strip() for line in translator.translate(lines)]
-    assert found == [line.strip() for line in wanted]
+    translations = [line.strip() for line in translator.translate(lines)]
+    assert translations == [line.strip() for line in wanted]
 
 
 @pytest.mark.parametrize("name", SOME_FIRST)
@@ -224,9 +224,9 @@ def test_an_import_translates_in_each_precision(precision, imported):
 
 
 def test_padding_and_the_start_are_never_produced(imported):
-    for name, found in imported.items():
+    for name, result in imported.items():
         language = next(iter(SHAPES[name].tags), None)
-        model = Translator.load(found.run, device="cpu", prepared=False, tgt_lang=language).model
+        model = Translator.load(result.run, device="cpu", prepared=False, tgt_lang=language).model
         src = torch.tensor([[5, 6, EOS_ID]])
         log_probs = model(src, torch.tensor([[BOS_ID]])).log_softmax(-1)[0, 0]
         assert log_probs[[PAD_ID, BOS_ID]].max() < -1e8, name
@@ -276,7 +276,7 @@ def test_weights_in_half_precision_and_in_a_file_of_pytorch_are_the_same_model(s
     file = source / "model.safetensors"
     half = {name: tensor.half() for name, tensor in load_file(file).items()}
     save_file(half, file, metadata={"format": "pt"})
-    one = import_model(str(source), tmp_path / "one").run
+    first = import_model(str(source), tmp_path / "one").run
     file.unlink()
     # As older files have them: each copy, and the positions.
     shared = half["model.shared.weight"]
@@ -284,7 +284,7 @@ def test_weights_in_half_precision_and_in_a_file_of_pytorch_are_the_same_model(s
         half[f"{copy}.weight"] = shared
     torch.save(half, source / "pytorch_model.bin")
     two = import_model(str(source), tmp_path / "two").run
-    weights = one.select(None)[0], two.select(None)[0]
+    weights = first.select(None)[0], two.select(None)[0]
     assert all(tensor.equal(weights[1][name]) for name, tensor in weights[0].items())
 
 
@@ -324,9 +324,9 @@ def test_a_model_of_marian_itself_scores_as_ctranslate2_does_with_it(source, tmp
     arguments = [file, file.with_name("vocab.yml"), tmp_path / "ct2", json.dumps(pieces)]
     done = succeeded("-c", program, *arguments)
     ours = Translator.load(run, device="cpu").score_given(lines, targets)
-    for theirs, found in zip(json.loads(done.stdout), ours, strict=True):
+    for theirs, scored in zip(json.loads(done.stdout), ours, strict=True):
         # It adds 1e-5 in layer norms, where Marian adds 1e-6.
-        assert np.allclose(theirs, found.log_probs, rtol=0, atol=1e-3)
+        assert np.allclose(theirs, scored.log_probs, rtol=0, atol=1e-3)
 
 
 @pytest.mark.usefixtures("without_transformers")

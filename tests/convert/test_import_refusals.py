@@ -84,10 +84,10 @@ def test_the_check_stays_within_the_positions_of_the_model(count, source, tmp_pa
 def test_a_setting_that_does_not_fit_is_named(changes, message, source, tmp_path):
     edit(source / "config.json", **changes)
     (source / "generation_config.json").unlink()
-    found = refused(source, tmp_path)
+    fault = refused(source, tmp_path)
     if message != "encoder_attention_heads":
-        assert message in found
-    assert str(source) in found
+        assert message in fault
+    assert str(source) in fault
 
 
 def test_a_setting_of_the_search_that_does_not_fit_is_named_with_its_file(source, tmp_path):

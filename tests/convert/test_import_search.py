@@ -60,13 +60,13 @@ def test_settings_that_mtkit_has_are_taken_without_a_word(file, given, taken, so
         edit(source / CONFIG, num_beams=6, max_length=512)
         (source / GENERATION).unlink()
     edit(source / file, **given)
-    found = read_transformers_folder(source)
-    assert found.lacking == []
-    assert found.decode == PLAIN.model_copy(update=taken)
+    folder = read_transformers_folder(source)
+    assert folder.lacking == []
+    assert folder.decode == PLAIN.model_copy(update=taken)
 
 
 @pytest.mark.parametrize(
-    "given", [json.loads("{" + one) for one in LACKING.split("{")[1:]], ids=str
+    "given", [json.loads("{" + text) for text in LACKING.split("{")[1:]], ids=str
 )
 @pytest.mark.parametrize("file", [GENERATION, CONFIG])
 def test_settings_that_mtkit_does_not_have_are_named_with_their_values(file, given, source):
@@ -80,16 +80,16 @@ def test_settings_that_mtkit_does_not_have_are_named_with_their_values(file, giv
 def test_the_file_of_the_search_wins_over_the_configuration(source):
     edit(source / CONFIG, no_repeat_ngram_size=2, repetition_penalty=1.5, max_length=9)
     edit(source / GENERATION, no_repeat_ngram_size=3, repetition_penalty=1.0)
-    found = read_transformers_folder(source)
-    assert (found.lacking, found.decode) == ([], PLAIN.model_copy(update={"no_repeat_ngram": 3}))
+    folder = read_transformers_folder(source)
+    assert (folder.lacking, folder.decode) == ([], PLAIN.model_copy(update={"no_repeat_ngram": 3}))
 
 
 @pytest.mark.parametrize("key", ["decoder_start_token_id", "eos_token_id", "pad_token_id"])
 def test_an_id_may_be_in_the_file_of_the_search_alone(key, source):
     whole = read_transformers_folder(source)
     edit(source / CONFIG, **{key: None})
-    found = read_transformers_folder(source)
-    assert (found.start, found.tgt.eos, found.tgt.pad) == (
+    folder = read_transformers_folder(source)
+    assert (folder.start, folder.tgt.eos, folder.tgt.pad) == (
         *(whole.start, whole.tgt.eos, whole.tgt.pad),
     )
     edit(source / GENERATION, **{key: None})
@@ -116,7 +116,7 @@ RESTRICTED = """
 
 
 @pytest.mark.parametrize(
-    "given", [json.loads("{" + one) for one in RESTRICTED.split("{")[1:]], ids=str
+    "given", [json.loads("{" + text) for text in RESTRICTED.split("{")[1:]], ids=str
 )
 def test_an_import_searches_as_transformers_does(given, source, tmp_path, monkeypatch):
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
@@ -134,15 +134,15 @@ def test_an_import_searches_as_transformers_does(given, source, tmp_path, monkey
     theirs = AutoModelForSeq2SeqLM.from_pretrained(source).eval()
     outputs = theirs.generate(**tokenizer(lines, padding=True, return_tensors="pt"), num_beams=1)
     wanted = tokenizer.batch_decode(outputs[:, 1:], skip_special_tokens=True)
-    found = Translator.load(run, device="cpu", config=run.config.decode.greedy()).translate(lines)
-    assert [line.strip() for line in found] == [line.strip() for line in wanted]
+    texts = Translator.load(run, device="cpu", config=run.config.decode.greedy()).translate(lines)
+    assert [line.strip() for line in texts] == [line.strip() for line in wanted]
 
 
 def test_settings_that_mtkit_lacks_are_one_warning_and_are_not_compared(source, tmp_path, caplog):
     edit(source / GENERATION, eos_token_id=[0, 7], suppress_tokens=[5], repetition_penalty=9.0)
     with caplog.at_level(logging.INFO):
         import_model(str(source), tmp_path / "run")
-    (warned,) = (one.getMessage() for one in caplog.records if one.levelno == logging.WARNING)
+    (warned,) = (log.getMessage() for log in caplog.records if log.levelno == logging.WARNING)
     for part in ("eos_token_id [0, 7]", "suppress_tokens [5]", "repetition_penalty 9.0"):
         assert part in warned
     assert "20 of 20 lines of random subwords identical" in caplog.text

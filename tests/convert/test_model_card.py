@@ -30,9 +30,9 @@ BIBTEX = "@misc{someone-2020,\n    title = {A <model> & its data},\n}"
 
 
 def front_matter(card: str) -> dict[str, Any]:
-    found = yaml.safe_load(re.match(r"---\n(.*?)\n---\n", card, re.DOTALL)[1])
-    assert isinstance(found, dict)
-    return found
+    facts = yaml.safe_load(re.match(r"---\n(.*?)\n---\n", card, re.DOTALL)[1])
+    assert isinstance(facts, dict)
+    return facts
 
 
 def code_of(card: str) -> str:
@@ -142,8 +142,8 @@ def test_the_command_in_the_card_of_a_run_folder_runs_in_it(tiny_run, place, car
 @pytest.mark.parametrize("format", [needs("argos")])
 def test_the_card_of_a_package_names_only_its_direction(format, tiny_run, text, tmp_path):
     data = tiny_run.manifest.data.model_dump()
-    one = {"src_lang": "en", "tgt_lang": "de"}
-    data["directions"] = [one, one | {"src_lang": "cs"}, one | {"tgt_lang": "fr"}]
+    direction = {"src_lang": "en", "tgt_lang": "de"}
+    data["directions"] = [direction, direction | {"src_lang": "cs"}, direction | {"tgt_lang": "fr"}]
     run = copied(tiny_run, tmp_path / "r", data=data)
     out = tmp_path / "out.argosmodel"
     options = ("--format", format, "--quantization", "float32", "--check", text)
@@ -178,8 +178,8 @@ def test_an_import_of_an_export_translates_as_the_run_does(ending_run, tmp_path)
     again = import_model(str(tmp_path / "out"), tmp_path / "again").run
     assert again.config.decode == run.config.decode
     ours, theirs = (
-        list(Translator.load(one, device="cpu", config=run.config.decode).translate(NUMBERS))
-        for one in (run, again)
+        list(Translator.load(converted, device="cpu", config=run.config.decode).translate(NUMBERS))
+        for converted in (run, again)
     )
     assert ours == theirs
 
@@ -220,7 +220,7 @@ def test_an_impossible_setting_in_the_record_of_an_export_is_named(untrained, tm
 
 
 @pytest.mark.parametrize(
-    ("beam", "penalty", "found"),
+    ("beam", "penalty", "expected"),
     [
         (6, None, (6, 1.0)),
         (0, 11, (4, 1.0)),
@@ -229,7 +229,7 @@ def test_an_impossible_setting_in_the_record_of_an_export_is_named(untrained, tm
         ("9" * 5000, "nan", (4, 1.0)),
     ],
 )
-def test_settings_of_other_software_are_taken_if_they_are_possible(beam, penalty, found):
+def test_settings_of_other_software_are_taken_if_they_are_possible(beam, penalty, expected):
     decode = given_settings(beam, penalty)
-    assert (decode.beam_size, decode.length_penalty) == found
+    assert (decode.beam_size, decode.length_penalty) == expected
     assert decode.length_penalty_form == "power"

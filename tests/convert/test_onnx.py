@@ -147,14 +147,14 @@ def test_a_translation_does_not_depend_on_others_in_its_batch(tiny_run, tmp_path
 def test_inputs_and_outputs_have_the_names_of_a_marian_model(tiny_run, tmp_path):
     export(tiny_run, tmp_path / "out", format="onnx")
     encoder, decoder = sessions(tmp_path / "out")
-    assert {one.name for one in encoder.get_inputs()} == {"input_ids", "attention_mask"}
-    assert [one.name for one in encoder.get_outputs()] == ["last_hidden_state"]
+    assert {port.name for port in encoder.get_inputs()} == {"input_ids", "attention_mask"}
+    assert [port.name for port in encoder.get_outputs()] == ["last_hidden_state"]
     given = {"input_ids", "encoder_attention_mask", "encoder_hidden_states", "use_cache_branch"}
-    assert {one.name for one in decoder.get_inputs()} == {
+    assert {port.name for port in decoder.get_inputs()} == {
         *given,
         *(f"past_key_values.{name}" for name in CACHE),
     }
-    assert [one.name for one in decoder.get_outputs()] == [
+    assert [port.name for port in decoder.get_outputs()] == [
         "logits",
         *(f"present.{name}" for name in CACHE),
     ]
@@ -180,7 +180,7 @@ def step(decoder: Any, cache_length: int, *, use_cache: bool) -> dict[str, Any]:
     if use_cache:
         for kind in ("key", "value"):
             inputs[f"past_key_values.0.encoder.{kind}"] = np.ones((1, 2, 3, 8), dtype=np.float32)
-    names = [one.name for one in decoder.get_outputs()]
+    names = [port.name for port in decoder.get_outputs()]
     return dict(zip(names, decoder.run(None, inputs), strict=True))
 
 
@@ -271,8 +271,8 @@ def test_bytes_that_are_not_a_character_are_left_out_there(tiny_run):
     tokenizer, _ = tiny_run.tokenizers()
     theirs = as_theirs(tokenizer)
     byte = tokenizer.encode("😀")[-1]
-    one = tokenizer.encode("one")
-    assert theirs.decode([*one, byte]) == tokenizer.decode([*one, byte]) == "one"
+    word = tokenizer.encode("one")
+    assert theirs.decode([*word, byte]) == tokenizer.decode([*word, byte]) == "one"
 
 
 def test_a_normalisation_that_cannot_be_expressed_is_refused_by_its_name(tiny_run):
@@ -310,7 +310,7 @@ def edited(change: Callable[[Any, dict[str, Any]], None]) -> Callable[[Export], 
         original(export)
         (file,) = export.folder.rglob("decoder*.onnx")
         model = onnx.load(file)
-        change(model.graph, {one.name: one for one in model.graph.initializer})
+        change(model.graph, {tensor.name: tensor for tensor in model.graph.initializer})
         onnx.save(model, file)
 
     return write
@@ -328,7 +328,7 @@ def scale_a_matrix(_: Any, tensors: dict[str, Any]) -> None:
 def confuse_the_cache(graph: Any, _: dict[str, Any]) -> None:
     # Without the cache, nothing changes.
     (choice,) = (node for node in graph.node if node.op_type == "If")
-    (given,) = (one.g for one in choice.attribute if one.name == "then_branch")
+    (given,) = (branch.g for branch in choice.attribute if branch.name == "then_branch")
     (value,) = (node for node in given.node if node.input[0].endswith("0.decoder.value"))
     value.input[0] = "past_key_values.0.decoder.key"
 

@@ -41,11 +41,11 @@ def in_node(run: Run, place: Path, lines: list[str], **options: Any) -> tuple[An
     content = {"texts": [t for t in TEXTS if t.strip()], "lines": lines}
     content["extra"] = run.config.decode.max_extra_length  # type: ignore[assignment]
     (place / "input").write_text(json.dumps(content))
-    found = json.loads(
+    results = json.loads(
         node(ROOT / "tests/support/transformers_js.mjs", LIBRARY, out, place / "input")
     )
     translator = Translator.load(run, config=plain_greedy(run.config.decode), device="cpu")
-    return found, list(translator.translate(lines))
+    return results, list(translator.translate(lines))
 
 
 LINES = ["one two three", "four five six seven", "nine", "eight eight one two"]
@@ -58,24 +58,24 @@ LINES = ["one two three", "four five six seven", "nine", "eight eight one two"]
 )
 def test_transformers_js_translates_as_the_run_does(settings, tiny_run, tmp_path):
     run = varied(tiny_run, tmp_path / "run", **settings)
-    found, ours = in_node(run, tmp_path, LINES)
-    assert found["translated"] == [line.strip() for line in ours]
+    theirs, ours = in_node(run, tmp_path, LINES)
+    assert theirs["translated"] == [line.strip() for line in ours]
     tokenizer, _ = run.tokenizers()
     for text, ids, decoded in zip(
-        filter(str.strip, TEXTS), found["encoded"], found["decoded"], strict=True
+        filter(str.strip, TEXTS), theirs["encoded"], theirs["decoded"], strict=True
     ):
         assert ids == [*tokenizer.encode(text), tokenizer.eos_id], ascii(text)
         assert decoded == tokenizer.decode(ids), ascii(text)
 
 
 def test_transformers_js_knows_which_file_to_load_of_an_export_in_int8(tiny_run, tmp_path):
-    found, _ = in_node(varied(tiny_run, tmp_path / "run"), tmp_path, LINES, quantization="int8")
-    assert all(found["translated"])
+    theirs, _ = in_node(varied(tiny_run, tmp_path / "run"), tmp_path, LINES, quantization="int8")
+    assert all(theirs["translated"])
 
 
 def test_two_vocabularies_are_one_there(uneven: Run, tmp_path: Path):
-    found, ours = in_node(varied(uneven, tmp_path / "run"), tmp_path, LINES)
-    assert found["translated"] == [line.strip() for line in ours]
+    theirs, ours = in_node(varied(uneven, tmp_path / "run"), tmp_path, LINES)
+    assert theirs["translated"] == [line.strip() for line in ours]
 
 
 def test_an_imported_model_does_the_same_there(tmp_path: Path):
@@ -85,8 +85,8 @@ def test_an_imported_model_does_the_same_there(tmp_path: Path):
     lines = shape.lines[-12:]
     lines_in((tmp_path / "text"), lines)
     run = import_model(str(tmp_path / "marian"), tmp_path / "run", check=tmp_path / "text").run
-    found, ours = in_node(run, tmp_path, lines, check=tmp_path / "text")
-    assert [line.strip() for line in found["translated"]] == [line.strip() for line in ours]
+    theirs, ours = in_node(run, tmp_path, lines, check=tmp_path / "text")
+    assert [line.strip() for line in theirs["translated"]] == [line.strip() for line in ours]
 
 
 def test_the_printed_program_translates(tiny_run: Run, tmp_path: Path):
@@ -128,5 +128,5 @@ def test_the_page_takes_another_text_after_one_that_failed(tmp_path: Path):
     library.write_text(FAILING)
     shutil.copy(BROWSER / "page.js", tmp_path / "page.mjs")
     (tmp_path / "test.mjs").write_text(PAGE)
-    found = json.loads(node(tmp_path / "test.mjs"))
-    assert found == [False, "The translation failed: out of memory"]
+    state = json.loads(node(tmp_path / "test.mjs"))
+    assert state == [False, "The translation failed: out of memory"]

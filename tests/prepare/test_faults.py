@@ -28,15 +28,15 @@ ENDS = 15
 @functools.cache
 def sound_pairs() -> list[tuple[str, str]]:
     """3,200 different pairs of the built-in grammar."""
-    found: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     targets: set[str] = set()
     for (english, german), _ in sentences(SEED):
-        if english not in found and german not in targets:
-            found[english] = german
+        if english not in pairs and german not in targets:
+            pairs[english] = german
             targets.add(german)
-        if len(found) == 3200:
+        if len(pairs) == 3200:
             break
-    return list(found.items())
+    return list(pairs.items())
 
 
 @dataclass
@@ -145,11 +145,11 @@ def prepared(faulty: Faulty, folder: Path, **changes: Any) -> tuple[PreparedData
 def dropped(data: PreparedData) -> dict[int, str]:
     text = gzip.decompress((data.path / "dropped.tsv.gz").read_bytes()).decode()
     rows = [row.split("\t") for row in text.split("\n")[1:-1]]
-    found = {int(line): reason for _, line, reason in rows}
+    reasons = {int(line): reason for _, line, reason in rows}
     # In order, each once.
-    assert list(found) == sorted(found)
-    assert len(found) == len(rows)
-    return found
+    assert list(reasons) == sorted(reasons)
+    assert len(reasons) == len(rows)
+    return reasons
 
 
 @pytest.mark.parametrize("drop_overlap", [False, True])
@@ -157,8 +157,8 @@ def test_every_fault_is_named_with_its_line_and_all_other_pairs_stay(
     drop_overlap, faulty, tmp_path
 ):
     data, report = prepared(faulty, tmp_path, drop_overlap=drop_overlap)
-    found = dropped(data)
-    misaligned = {line for line, reason in found.items() if reason == "misaligned"}
+    reasons = dropped(data)
+    misaligned = {line for line, reason in reasons.items() if reason == "misaligned"}
     # Every line of the segment; of those beside it only the next.
     assert set(SHIFTED) <= misaligned
     assert min(misaligned) >= SHIFTED.start - ENDS
@@ -166,10 +166,10 @@ def test_every_fault_is_named_with_its_line_and_all_other_pairs_stay(
     wanted = dict(faulty.faults)
     if drop_overlap:
         wanted |= dict.fromkeys(faulty.overlaps, "overlap")
-    assert {line: reason for line, reason in found.items() if line not in misaligned} == wanted
+    assert {line: reason for line, reason in reasons.items() if line not in misaligned} == wanted
     # What was kept is every other pair, in order, nothing but the form of its text changed.
     (tokenizer, _), pairs = data.tokenizers(), data.pairs("train")
-    kept = [line for line in range(1, 3001) if line not in found]
+    kept = [line for line in range(1, 3001) if line not in reasons]
     assert len(pairs) == len(kept)
     for index, line in enumerate(kept):
         for side, ids in enumerate((pairs.src[index], pairs.tgt[index])):
@@ -178,8 +178,8 @@ def test_every_fault_is_named_with_its_line_and_all_other_pairs_stay(
         assert tokenizer.decode(pairs.tgt[index]) == faulty.lines[kept[index] - 1][1].decode()
     # The same in numbers.
     counts = data.manifest.counts
-    assert counts["pairs"]["train"] == 3000 == counts["kept"] + len(found)
-    assert sum(counts["dropped"].values()) == len(found)
+    assert counts["pairs"]["train"] == 3000 == counts["kept"] + len(reasons)
+    assert sum(counts["dropped"].values()) == len(reasons)
     assert counts["overlap"] == {"src": 3, "tgt": 3, "both": 2}
     (source,) = data.manifest.sources["train"]
     # Line 24 has U+FEFF, and line 41 U+200B.
@@ -188,22 +188,22 @@ def test_every_fault_is_named_with_its_line_and_all_other_pairs_stay(
     ((_, first, last, by),) = report.misaligned
     assert set(range(first, last + 1)) >= set(SHIFTED)
     assert by == 1
-    assert {sample.reason for sample in report.samples} == set(found.values())
-    assert all(found[sample.line] == sample.reason for sample in report.samples)
+    assert {sample.reason for sample in report.samples} == set(reasons.values())
+    assert all(reasons[sample.line] == sample.reason for sample in report.samples)
 
 
 def test_neither_blocks_nor_processes_change_what_is_found(faulty, tmp_path, monkeypatch):
     whole, _ = prepared(faulty, tmp_path, name="whole")
     monkeypatch.setattr(passes, "BLOCK", 170)
     monkeypatch.setattr(passes, "PART", 4)
-    one, _ = prepared(faulty, tmp_path, name="one")
+    alone, _ = prepared(faulty, tmp_path, name="one")
     two, _ = prepared(faulty, tmp_path, name="two", workers=2)
     names = {file.name for file in whole.path.iterdir()}
-    for data in (one, two):
+    for data in (alone, two):
         assert {file.name for file in data.path.iterdir()} == names
         assert dropped(data) == dropped(whole)
     for name in names:
-        files = [(data.path / name).read_bytes() for data in (whole, one, two)]
+        files = [(data.path / name).read_bytes() for data in (whole, alone, two)]
         assert files[1] == files[2], name
         # The list of what was dropped is compressed part by part.
         if name not in ("dropped.tsv.gz", "manifest.json"):
@@ -264,8 +264,8 @@ def test_pairs_of_any_lines_stay_paired_and_none_is_lost(odd, rules, block):
         )
         data = PreparedData.open(report.path)
         data.verify()
-        found, tokenizers = dropped(data), data.tokenizers()
-        kept = [line for line in range(1, len(pairs) + 1) if line not in found]
+        reasons, tokenizers = dropped(data), data.tokenizers()
+        kept = [line for line in range(1, len(pairs) + 1) if line not in reasons]
         arrays = data.pairs("train")
         assert len(arrays) == len(kept)
         for index, line in enumerate(kept):
@@ -278,8 +278,8 @@ def test_pairs_of_any_lines_stay_paired_and_none_is_lost(odd, rules, block):
         wanted = [(src.removesuffix("\r"), tgt.removesuffix("\r")) for src, tgt in odd]
         assert list(zip(*data.text("valid"), strict=True)) == [sound[0], *wanted]
         assert len(data.pairs("valid")) == 1 + len(odd)
-    assert report.pairs["train"] == len(pairs) == len(kept) + len(found)
-    assert sum(report.dropped.values()) == len(found)
+    assert report.pairs["train"] == len(pairs) == len(kept) + len(reasons)
+    assert sum(report.dropped.values()) == len(reasons)
     # The sound ones stay, unless they are as unequal as the rules forbid.
-    lost = [line for line in found if line <= 150 or line > 150 + len(odd)]
-    assert {found[line] for line in lost} <= {"length ratio"}
+    lost = [line for line in reasons if line <= 150 or line > 150 + len(odd)]
+    assert {reasons[line] for line in lost} <= {"length ratio"}

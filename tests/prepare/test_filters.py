@@ -48,10 +48,10 @@ def reason_of(
     **rules: Any,
 ) -> str:
     """What becomes of one pair; the same the other way round."""
-    one = checks_of([(src, tgt)], languages=languages, held_out=held_out, **rules)
+    there = checks_of([(src, tgt)], languages=languages, held_out=held_out, **rules)
     other = checks_of([(tgt, src)], languages=languages[::-1], held_out=held_out[::-1], **rules)
-    assert one.codes[0] == other.codes[0]
-    return filters.REASONS[one.codes[0]]
+    assert there.codes[0] == other.codes[0]
+    return filters.REASONS[there.codes[0]]
 
 
 @pytest.mark.parametrize(
@@ -186,8 +186,8 @@ def plain_words(text: str) -> list[str]:
 
 
 @given(LINES, LINES)
-def test_keys_are_equal_where_normal_forms_are(one, two):
-    texts = [one, two, one + " " + two, f" {one}\t {two} ", unicodedata.normalize("NFD", one)]
+def test_keys_are_equal_where_normal_forms_are(x, y):
+    texts = [x, y, x + " " + y, f" {x}\t {y} ", unicodedata.normalize("NFD", x)]
     keys = filters.keys_of([text.encode() for text in texts])
     for a, b in itertools.combinations(range(len(texts)), 2):
         are_equal = plain_words(texts[a]) == plain_words(texts[b])
@@ -215,7 +215,7 @@ def plain_repeats(
     pairs: list[tuple[int, int]], codes: list[int], *, duplicates: bool, limit: int | None
 ) -> list[str]:
     """What becomes of pairs, with a dictionary."""
-    found = [filters.REASONS[v] for v in codes]
+    reasons = [filters.REASONS[v] for v in codes]
     rules: list[tuple[str, Callable[[tuple[int, int]], Any], int]] = []
     if duplicates:
         rules.append(("duplicate", lambda pair: pair, 1))
@@ -224,11 +224,11 @@ def plain_repeats(
     for reason, key, allowed in rules:
         seen: Counter[Any] = Counter()
         for index, pair in enumerate(pairs):
-            if found[index] == "kept":
+            if reasons[index] == "kept":
                 seen[key(pair)] += 1
                 if seen[key(pair)] > allowed:
-                    found[index] = reason
-    return found
+                    reasons[index] = reason
+    return reasons
 
 
 @given(
@@ -246,10 +246,10 @@ def test_repeats_are_those_that_a_dictionary_finds(rows, duplicates, limit, bloc
         patch.setattr(filters, "_BLOCK", block)
         records = records_of(Path(folder), src_keys=src, tgt_keys=tgt, codes=codes)
         filters.find_repeats(records, PrepareConfig(drop_duplicates=duplicates, max_repeats=limit))
-        found = [filters.REASONS[v] for v in records.read("codes", 0, len(rows))]
-        assert records.counts() == Counter(found)
+        reasons = [filters.REASONS[v] for v in records.read("codes", 0, len(rows))]
+        assert records.counts() == Counter(reasons)
     pairs = list(zip(src, tgt, strict=True))
-    assert found == plain_repeats(pairs, codes, duplicates=duplicates, limit=limit)
+    assert reasons == plain_repeats(pairs, codes, duplicates=duplicates, limit=limit)
 
 
 def lengths(count: int, *, seed: int = 1, mean: float = 1.1) -> tuple[IntArray, IntArray]:

@@ -65,19 +65,19 @@ KEPT = [
 
 @pytest.mark.parametrize(("line", "wanted"), REPAIRED)
 def test_entities_become_their_characters(line, wanted):
-    found: Counter[str] = Counter()
-    assert repaired(([line.encode()], [b"x"]), found) == ([wanted.encode()], [b"x"])
-    assert repaired(([b"x"], [line.encode()]), found) == ([b"x"], [wanted.encode()])
-    assert list(found.values()) == [2]
+    counts: Counter[str] = Counter()
+    assert repaired(([line.encode()], [b"x"]), counts) == ([wanted.encode()], [b"x"])
+    assert repaired(([b"x"], [line.encode()]), counts) == ([b"x"], [wanted.encode()])
+    assert list(counts.values()) == [2]
 
 
 @pytest.mark.parametrize("line", KEPT)
 def test_what_is_no_entity_or_needs_it_stays(line):
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     # Beside a pair that is repaired, and with bytes that are no text.
     block = [line.encode(), b"\xff&amp;"], [b"", b"\xfe"]
-    assert repaired(block, found) == ([line.encode(), b"\xff&"], [b"", b"\xfe"])
-    assert list(found.values()) == [1]
+    assert repaired(block, counts) == ([line.encode(), b"\xff&"], [b"", b"\xfe"])
+    assert list(counts.values()) == [1]
     assert block[0][1] == b"\xff&amp;"
 
 

@@ -66,7 +66,7 @@ class Outcome:
         """The large files of a repository that were asked for, in order."""
         start = f"/resolve/{repository.commit}/"
         gets = [request for request in self.requests if request.startswith("GET ")]
-        paths = [path for _, found, path in (get.partition(start) for get in gets) if found]
+        paths = [path for _, separator, path in (get.partition(start) for get in gets) if separator]
         return [path for path in paths if path.endswith(".parquet")]
 
 

@@ -47,15 +47,15 @@ def test_every_kept_pair_keeps_its_own_links_although_others_are_dropped(tiny_te
     train = write_pairs(tmp_path, "mixed", pairs)
     file = write_links(tmp_path / "links", links)
     data = linked(tiny_text, tmp_path / "linked", file, train=[train])
-    found = data.pairs("train")
+    kept_pairs = data.pairs("train")
     tokenizer = data.tokenizers().tgt
-    kept = [tokenizer.decode(found.src[i][:-1]) for i in range(len(found))]
+    kept = [tokenizer.decode(kept_pairs.src[i][:-1]) for i in range(len(kept_pairs))]
     by_source = {src: list(range(len(src.split()))) for src, _ in good}
     assert len(kept) == 40
     assert {*kept} == {*by_source}
     for index, text in enumerate(kept):
         words = by_source[text]
-        assert links_of(found, index) == [(i, len(words) - 1 - i) for i in words]
+        assert links_of(kept_pairs, index) == [(i, len(words) - 1 - i) for i in words]
     assert data.pairs("valid").links is None
 
 
@@ -71,11 +71,11 @@ def test_links_of_two_corpora_follow_each_other(tiny_text, tmp_path):
 def test_a_word_of_a_line_that_the_tokenizer_splits_is_linked_with_all_its_parts():
     # SentencePiece's normal form of the acute accent U+00B4 is a space and a combining accent.
     tokenizer = Tokenizer.learn(["a don't b c"] * 9, 269)
-    (found,) = encode_links(
+    (encoded,) = encode_links(
         Vocabularies.joint(tokenizer), [["a don\u00b4t c"], ["b c"]], [frozenset({(1, 0), (2, 1)})]
     )
     # The second word of the line becomes two, so the third word is number 3.
-    assert np.frombuffer(found, "<u2").reshape(-1, 2).tolist() == [[1, 0], [2, 0], [3, 1]]
+    assert np.frombuffer(encoded, "<u2").reshape(-1, 2).tolist() == [[1, 0], [2, 0], [3, 1]]
 
 
 @pytest.mark.parametrize(
@@ -128,8 +128,8 @@ def test_the_manifest_names_the_file_of_links_and_its_checksum_changes_the_data(
     for name, link in (("one", "0-0"), ("same", "0-0"), ("other", "0-1")):
         links = write_links(tmp_path / "links", [link] * 200)
         folders.append(linked(tiny_text, tmp_path / name, links))
-    one, same, other = folders
-    assert one.manifest.sources["train"][0]["alignments"]["path"] == "links"
-    assert one.fingerprint == same.fingerprint != other.fingerprint
-    for file in one.manifest.files:
-        assert (one.path / file).read_bytes() == (same.path / file).read_bytes()
+    first, same, other = folders
+    assert first.manifest.sources["train"][0]["alignments"]["path"] == "links"
+    assert first.fingerprint == same.fingerprint != other.fingerprint
+    for file in first.manifest.files:
+        assert (first.path / file).read_bytes() == (same.path / file).read_bytes()

@@ -32,9 +32,9 @@ def noisy(
     kind: str, src: str, tgt: str, *, symbols: Sequence[str] = (), line: int = 1
 ) -> tuple[str, str] | None:
     """A pair with noise of a kind; None if it cannot have it."""
-    found = Noise(NoiseConfig(**{kind: 1.0}), symbols)([[src], [tgt]], source=0, lines=at(line))
-    assert [pair.kind for pair in found] == [kind] * len(found)
-    return (found[0].src, found[0].tgt) if found else None
+    changed = Noise(NoiseConfig(**{kind: 1.0}), symbols)([[src], [tgt]], source=0, lines=at(line))
+    assert [pair.kind for pair in changed] == [kind] * len(changed)
+    return (changed[0].src, changed[0].tgt) if changed else None
 
 
 def at(*lines: int) -> Any:
@@ -78,20 +78,20 @@ def test_each_kind_changes_what_it_says(kind, src, tgt, expected):
 @pytest.mark.parametrize("repeats", [1, 2, 5])
 def test_there_is_one_typing_error_for_every_forty_letters_in_the_source_alone(repeats):
     text = " ".join([SENTENCE] * repeats)
-    found = [noisy("typos", text, "ein Satz", line=line) for line in range(30)]
-    for pair in found:
+    pairs = [noisy("typos", text, "ein Satz", line=line) for line in range(30)]
+    for pair in pairs:
         assert pair is not None
         assert pair[1] == "ein Satz"
         changed = [a != b for a, b in zip(text.split(), pair[0].split(), strict=True)]
         assert sum(changed) == math.ceil(sum(map(len, text.split())) / LETTERS_PER_TYPO)
-    assert len(set(found)) > 20
+    assert len(set(pairs)) > 20
 
 
 def test_an_error_swaps_drops_doubles_or_replaces_a_letter():
     # Of two letters, each of these gives another text.
     swapped, dropped, doubled, replaced = {"ba"}, {"a", "b"}, {"aab", "abb"}, {"aa", "bb"}
-    found = {pair[0] for n in range(200) if (pair := noisy("typos", "ab", "x", line=n))}
-    assert found == swapped | dropped | doubled | replaced
+    sources = {pair[0] for n in range(200) if (pair := noisy("typos", "ab", "x", line=n))}
+    assert sources == swapped | dropped | doubled | replaced
 
 
 @pytest.mark.parametrize(
@@ -145,19 +145,19 @@ def chosen(
 ) -> dict[int, tuple[str, str]]:
     """The kind and the source of the lines with noise."""
     texts = [[f"{SENTENCE}."] * len(lines), ["ein Satz."] * len(lines)]
-    found = Noise(config)(texts, source=source, lines=np.array(lines))
-    return {lines[pair.place]: (pair.kind, pair.src) for pair in found}
+    changed = Noise(config)(texts, source=source, lines=np.array(lines))
+    return {lines[pair.place]: (pair.kind, pair.src) for pair in changed}
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**64 - 1])
 def test_the_shares_are_the_probabilities_within_binomial_limits(seed):
     shares = {"case": 0.05, "title": 0.01, "typos": 0.2, "punctuation": 0.1}
     pairs = 20_000
-    found = [kind for kind, _ in chosen(NoiseConfig(**shares, seed=seed), range(pairs)).values()]
+    kinds = [kind for kind, _ in chosen(NoiseConfig(**shares, seed=seed), range(pairs)).values()]
     for kind, share in shares.items():
         # Four standard deviations: one in 16,000 seeds would miss it.
         limit = 4 * math.sqrt(pairs * share * (1 - share))
-        assert abs(found.count(kind) - pairs * share) < limit
+        assert abs(kinds.count(kind) - pairs * share) < limit
 
 
 def test_noise_depends_on_the_seed_the_source_and_the_line_alone():
@@ -259,11 +259,11 @@ def test_a_pair_whose_noise_would_be_too_long_stays_as_it_is(tiny_text, tiny_dat
     pairs = PreparedData.open(tmp_path / "out").pairs("train")
     assert len(pairs) == 200
     assert max(pairs.src.lengths.max(), pairs.tgt.lengths.max()) <= most
-    found = list(zip(pairs_of(tiny_data.path), pairs_of(tmp_path / "out"), strict=True))
-    changed = sum(before != after for before, after in found)
+    both = list(zip(pairs_of(tiny_data.path), pairs_of(tmp_path / "out"), strict=True))
+    changed = sum(before != after for before, after in both)
     assert report.noise == {"case": changed}
     assert 0 < changed < 200
-    for before, after in found:
+    for before, after in both:
         assert after in (before, (before[0].upper(), before[1].upper()))
 
 
@@ -289,12 +289,12 @@ def test_word_alignments_stay_with_their_words(kind, tiny_text, tmp_path):
         tiny_text, tmp_path / "out", f"noise.{kind}=1", "drop_overlap=false", **changes
     )
     assert report.noise == {kind: 200}
-    found = PreparedData.open(tmp_path / "out").pairs("train").links
-    assert found is not None
+    stored = PreparedData.open(tmp_path / "out").pairs("train").links
+    assert stored is not None
     for index, of_pair in enumerate(links):
         # Without their words, the links of the marks are gone.
         expected = sorted(of_pair[:-1] if kind == "punctuation" else of_pair)
-        numbers = found[index]
+        numbers = stored[index]
         assert list(zip(numbers[::2], numbers[1::2], strict=True)) == expected
 
 

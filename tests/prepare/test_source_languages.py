@@ -52,7 +52,7 @@ def prepared(
 
 
 def recorded(report: Report) -> list[dict[str, dict[str, int]]]:
-    return [one["languages"] for one in PreparedData.open(report.path).manifest.sources["train"]]
+    return [src["languages"] for src in PreparedData.open(report.path).manifest.sources["train"]]
 
 
 def test_swapped_languages_are_one_warning_for_each_set(tmp_path, warned):
@@ -95,13 +95,13 @@ def test_only_the_source_and_the_side_with_another_language_are_named(
 def test_the_same_samples_are_taken_with_any_number_of_workers(tmp_path):
     pairs = number_pairs(2500, seed=4)
     pairs[:1000] = [(tgt, src) for src, tgt in pairs[:1000]]
-    found = []
+    both = []
     for workers in (1, 2):
         (tmp_path / str(workers)).mkdir()
-        found.append(recorded(prepared(tmp_path / str(workers), "en", "de", [pairs], overrides=[])))
-    assert found[0] == found[1]
+        both.append(recorded(prepared(tmp_path / str(workers), "en", "de", [pairs], overrides=[])))
+    assert both[0] == both[1]
     # 1,000 of the pairs, evenly.
-    (counts,) = found[0]
+    (counts,) = both[0]
     assert sum(counts["src"].values()) == 20
     assert counts["src"]["de"] in range(6, 11)
 

@@ -67,7 +67,7 @@ def test_separate_vocabularies_keep_their_languages_when_the_direction_is_revers
         data = adapt(tmp_path / "out", (src, tgt), greek_data.path, tgt_lang="el")
     ours, theirs = data.tokenizers(), greek_data.tokenizers()
     models = [tokenizer.model for tokenizer in theirs]
-    assert [one.model for one in ours] == (models[::-1] if is_reversed else models)
+    assert [tokenizer.model for tokenizer in ours] == (models[::-1] if is_reversed else models)
     assert (data.manifest.tokenizer_from or {}).get("reversed", False) == is_reversed
 
 

@@ -15,43 +15,43 @@ TEXTS = ["onetwothree fourfivesix", "four"]
 
 def by_align(plain: Translator, text: str, translation: str, start: int, begin: int) -> Any:
     """The links that `mtkit align` finds, with the characters of the words."""
-    (found,) = plain.align([text], [translation])
+    (alignment,) = plain.align([text], [translation])
     return [
         [
-            [place + start for place in found.src_words[i]],
-            [place + begin for place in found.tgt_words[j]],
+            [place + start for place in alignment.src_words[i]],
+            [place + begin for place in alignment.tgt_words[j]],
         ]
-        for i, j in found.weights
+        for i, j in alignment.weights
     ]
 
 
 def test_links_are_those_of_align(served, plain):
     text = "onetwothree fourfivesix"
-    found = served.translate(text, alignments=True).json
-    expected = by_align(plain, text, found["translatedText"], 0, 0)
+    answer = served.translate(text, alignments=True).json
+    expected = by_align(plain, text, answer["translatedText"], 0, 0)
     assert len(expected) > 1
-    assert found["alignments"] == expected
+    assert answer["alignments"] == expected
 
 
 def test_links_of_later_lines_have_their_places_in_the_whole_text(served, plain):
     # An emoji is one character here, and two in JavaScript.
     lines = ["one \U0001f600 two", "", "  onetwothree fourfivesix "]
-    found = served.translate("\n".join(lines), alignments=True).json
-    first, blank, second = found["translatedText"].split("\n")
+    answer = served.translate("\n".join(lines), alignments=True).json
+    first, blank, second = answer["translatedText"].split("\n")
     assert blank == ""
-    assert found["alignments"] == [
+    assert answer["alignments"] == [
         *by_align(plain, lines[0], first, 0, 0),
         *by_align(plain, lines[2].strip(), second.strip(), len(lines[0]) + 4, len(first) + 4),
     ]
 
 
 def test_each_alternative_has_its_links(served, plain):
-    found = served.translate(TEXTS, alternatives=2, alignments=True).json
+    answer = served.translate(TEXTS, alternatives=2, alignments=True).json
     for text, others, links in zip(
-        TEXTS, found["alternatives"], found["alternativeAlignments"], strict=True
+        TEXTS, answer["alternatives"], answer["alternativeAlignments"], strict=True
     ):
         assert links == [by_align(plain, text, other, 0, 0) for other in others]
-    assert len(found["alignments"]) == 2
+    assert len(answer["alignments"]) == 2
 
 
 def test_many_lines_are_aligned_in_parts(untrained, plain):
@@ -68,13 +68,13 @@ def test_many_lines_are_aligned_in_parts(untrained, plain):
 
     lines = [TEXTS[i % 2] for i in range(70)]
     with Served([untrained], changed=watched) as server:
-        found = server.translate(lines, alignments=True).json
+        answer = server.translate(lines, alignments=True).json
         assert sizes == [32, 32, 6]
         server.translate("\n".join(f"<b>one</b> {line}" for line in lines), format="html")
         assert sizes[3:] == [32, 32, 6]
-    assert found["alignments"] == [
+    assert answer["alignments"] == [
         by_align(plain, line, translation, 0, 0)
-        for line, translation in zip(lines, found["translatedText"], strict=True)
+        for line, translation in zip(lines, answer["translatedText"], strict=True)
     ]
 
 

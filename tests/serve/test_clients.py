@@ -34,5 +34,5 @@ def test_a_request_of_a_client_is_answered(served, plain, kind, fields, form):
     assert (detected is not None) == (fields["source"] == "auto")
     if detected is not None:
         of_each = detected if is_list else [detected]
-        assert {one["language"] for one in of_each} == {"en"}
-        assert all(0 <= one["confidence"] <= 100 for one in of_each)
+        assert {guess["language"] for guess in of_each} == {"en"}
+        assert all(0 <= guess["confidence"] <= 100 for guess in of_each)

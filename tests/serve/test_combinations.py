@@ -66,20 +66,20 @@ def failures(run: Run, *pairs: tuple[str, str]) -> list[Any]:
     # Otherwise a request with checks is refused before it is translated.
     src_lang, tgt_lang = pairs[0]
     fit_pairs(run, number_pairs(500, 11), src_lang=src_lang, tgt_lang=tgt_lang, device="cpu")
-    found = []
+    failed = []
     with Served([run]) as served:
         for (source, target), fields, q in itertools.product(pairs, list(requests()), TEXTS):
             content = {"q": q, "source": source, "target": target, **fields}
             reply = served.post("/translate", content)
             is_refused = reply.status == 400 and reply.json["error"].startswith("Invalid request: ")
             if reply.status != 200 and not is_refused:
-                found.append((content, reply.status, reply.body))
+                failed.append((content, reply.status, reply.body))
             elif reply.status == 200 and isinstance(q, list):
                 assert len(reply.json["translatedText"]) == len(q)
-    return found
+    return failed
 
 
-@pytest.mark.parametrize("name", [one if one == "samples" else slow(one) for one in SETTINGS])
+@pytest.mark.parametrize("name", [name if name == "samples" else slow(name) for name in SETTINGS])
 def test_no_combination_is_an_error_of_the_server(name, tiny_data, tmp_path):
     config = changed(UNTRAINED, "decode", **SETTINGS[name])
     assert failures(random_run(tmp_path / "run", tiny_data, 5, config=config), ("en", "de")) == []
@@ -95,7 +95,9 @@ def test_no_combination_is_an_error_with_several_directions(many_data, tmp_path)
     run = random_run(tmp_path / "run", many_data, 5)
     pairs = [("en", "de"), ("de", "en")]
     directions = [{"src_lang": src, "tgt_lang": tgt} for src, tgt in pairs]
-    reseal(run.path / "manifest.json", lambda one: one["data"].update(directions=directions))
+    reseal(
+        run.path / "manifest.json", lambda manifest: manifest["data"].update(directions=directions)
+    )
     assert failures(Run.open(run.path), *pairs) == []
 
 

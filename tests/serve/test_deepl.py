@@ -39,9 +39,9 @@ def test_texts_are_translated_in_order(served, expected):
 
 def test_missing_terms_and_texts_that_are_cut_are_told(served):
     fields = {"text": ["nine", "one " * 200], "target_lang": "DE", "glossary": {"nine": "\x01"}}
-    one, other = served.post("/v2/translate", fields).json["translations"]
-    assert (one["missing_terms"], other["missing_terms"]) == (["\x01"], [])
-    assert "truncated" not in one
+    first, other = served.post("/v2/translate", fields).json["translations"]
+    assert (first["missing_terms"], other["missing_terms"]) == (["\x01"], [])
+    assert "truncated" not in first
     assert other["truncated"] is True
 
 
@@ -61,10 +61,10 @@ def text_of(served: Served, text: str, **fields: Any) -> str:
 def test_ignored_tags_keep_their_content(served, ignored, kept):
     # weblate/machinery/deepl.py sends tag_handling=xml and ignore_tags=["x"] with each text.
     for handling in ("xml", "html"):
-        found = text_of(served, f"one {kept} three", tag_handling=handling, ignore_tags=ignored)
-        assert kept in found
+        text = text_of(served, f"one {kept} three", tag_handling=handling, ignore_tags=ignored)
+        assert kept in text
         # And nothing of it is translated a second time.
-        assert found.count("<x") == 1
+        assert text.count("<x") == 1
 
 
 @pytest.mark.parametrize(
@@ -92,9 +92,9 @@ def test_elements_of_xml_end_sentences_where_no_text_is_beside_them(served, expe
     )
     # Not so by these parameters; then a sentence has both.
     for more in ({"outline_detection": False}, {"non_splitting_tags": ["b"]}):
-        found = text_of(served, "<a><b>one two</b> <b>three</b></a>", **XML, **more)
-        assert found != f"<a><b>{two}</b> <b>{three}</b></a>"
-        assert found.count("<b>") == found.count("</b>") == 2
+        text = text_of(served, "<a><b>one two</b> <b>three</b></a>", **XML, **more)
+        assert text != f"<a><b>{two}</b> <b>{three}</b></a>"
+        assert text.count("<b>") == text.count("</b>") == 2
     assert (
         text_of(served, "one two<b>three</b>", **XML, splitting_tags="b") == f"{two}<b>{three}</b>"
     )
@@ -125,9 +125,9 @@ def test_line_ends_and_marks_end_sentences_as_is_wished(served, untrained, split
     decode = untrained.config.decode.model_copy(update={"split_sentences": str(split) != "0"})
     whole = Translator.load(untrained, device="cpu", config=decode)
     lines = list(whole.translate(texts))
-    found = text_of(served, "one two.\nthree. four\nfive", split_sentences=split)
-    assert found.count("\n") == 2
-    assert found.split() == " ".join(lines).split()
+    text = text_of(served, "one two.\nthree. four\nfive", split_sentences=split)
+    assert text.count("\n") == 2
+    assert text.split() == " ".join(lines).split()
     tags = text_of(served, "<p>one two.\nthree. four\nfive</p>", split_sentences=split, **XML)
     if split is None:
         lines = list(whole.translate(["one two. three. four five"]))
@@ -136,9 +136,9 @@ def test_line_ends_and_marks_end_sentences_as_is_wished(served, untrained, split
 
 @pytest.mark.parametrize("text", ["a < b & c", "&lt;p&gt; &amp;", "<p>one</p>", "  one\r\n two \n"])
 def test_plain_text_whose_lines_are_joined_is_no_markup(served, text):
-    found = text_of(served, text, split_sentences="nonewlines")
-    assert "&lt;p" not in found or "&lt;p" in text
-    assert found.count("\n") == text.count("\n")
+    translation = text_of(served, text, split_sentences="nonewlines")
+    assert "&lt;p" not in translation or "&lt;p" in text
+    assert translation.count("\n") == text.count("\n")
 
 
 @pytest.mark.parametrize(
@@ -229,9 +229,9 @@ def test_keys_are_checked_and_usage_is_counted_for_each(untrained):
             for key in ({}, {"Authorization": "DeepL-Auth-Key three"}):
                 reply = server.post(path, fields, **key)
                 assert (reply.status, reply.json) == (403, {"message": "Forbidden"})
-        one, two = ({"Authorization": f"DeepL-Auth-Key {key}"} for key in ("one", "two"))
-        assert server.post("/v2/translate", fields, **one).status == 200
-        assert server.get("/v2/usage", **one).json["character_count"] == len("one twothree")
+        first, two = ({"Authorization": f"DeepL-Auth-Key {key}"} for key in ("one", "two"))
+        assert server.post("/v2/translate", fields, **first).status == 200
+        assert server.get("/v2/usage", **first).json["character_count"] == len("one twothree")
         assert server.get("/v2/usage", **two).json == {
             "character_count": 0,
             "character_limit": 1_000_000_000_000,
@@ -243,8 +243,8 @@ def test_usage_counts_the_characters_that_answers_name(untrained):
         # Two of them come back as they are.
         for text, target in (("one two", "DE"), ("12 / 34", "DE"), ("one", "EN")):
             fields = {"text": [text], "target_lang": target}
-            (found,) = server.post("/v2/translate", fields).json["translations"]
-            assert found["billed_characters"] == len(text)
+            (translation,) = server.post("/v2/translate", fields).json["translations"]
+            assert translation["billed_characters"] == len(text)
         assert server.get("/v2/usage").json["character_count"] == len("one two12 / 34one")
         assert b"mtkit_characters_total 7.0\n" in server.get("/metrics").body
 

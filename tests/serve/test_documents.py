@@ -41,12 +41,12 @@ def test_a_document_becomes_that_of_mtkit_translate(served, untrained, place, mo
     # Also if each line is a part of its own.
     for size in (served.service.max_part, 1):
         monkeypatch.setattr(served.service, "max_part", size)
-        found = served.fetch(served.upload(name, FILES[name]))
+        document = served.fetch(served.upload(name, FILES[name]))
         if name in ("a.txt", "a.HTML"):
             # Here the mark, the line ends and the missing last one are those of the file.
-            found = found.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n") + b"\n"
-        assert found == (place.folder / f"out{name[1:]}").read_bytes()
-        assert found != FILES[name]
+            document = document.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n") + b"\n"
+        assert document == (place.folder / f"out{name[1:]}").read_bytes()
+        assert document != FILES[name]
 
 
 def test_a_text_that_is_there_twice_is_decoded_once(untrained, gate):
@@ -72,13 +72,13 @@ def test_a_result_has_the_name_of_the_upload_and_an_address_without_it(served, n
     base = f"http://127.0.0.1:{served.port}/download_file/"
     # 256 bits.
     assert re.fullmatch(rf"{re.escape(base)}[\w-]{{43}}\.docx", address)
-    found = served.get(address.removeprefix(base[: -len("/download_file/")]))
-    assert found.headers["content-disposition"] == f"attachment; filename*=UTF-8''{saved}"
+    result = served.get(address.removeprefix(base[: -len("/download_file/")]))
+    assert result.headers["content-disposition"] == f"attachment; filename*=UTF-8''{saved}"
     # A browser must not show what others have written as a page of this server.
-    assert found.headers["content-type"] == "application/octet-stream"
-    assert found.headers["x-content-type-options"] == "nosniff"
-    assert found.headers["cache-control"] == "no-store"
-    assert found.headers["access-control-allow-origin"] == "*"
+    assert result.headers["content-type"] == "application/octet-stream"
+    assert result.headers["x-content-type-options"] == "nosniff"
+    assert result.headers["cache-control"] == "no-store"
+    assert result.headers["access-control-allow-origin"] == "*"
     assert served.upload(name, FILES["a.docx"]).json["translatedFileUrl"] != address
 
 
@@ -158,9 +158,9 @@ def test_a_document_may_have_more_than_the_queue(untrained):
     lines = [f"one {word}" for word in ("two", "three", "four", "five", "six")] * 4
     with Served([untrained], limits=Limits(queue_tokens=64)) as server:
         assert server.translate("\n".join(lines)).status == 413
-        found = server.fetch(server.upload("a.txt", "\n".join(lines).encode()))
+        document = server.fetch(server.upload("a.txt", "\n".join(lines).encode()))
         expected = [server.translate(line).json["translatedText"] for line in lines]
-        assert found.decode().split("\n") == expected
+        assert document.decode().split("\n") == expected
 
 
 def test_a_result_is_deleted_after_a_while_and_the_oldest_first(untrained):
@@ -174,8 +174,8 @@ def test_a_result_is_deleted_after_a_while_and_the_oldest_first(untrained):
         # 20 uploads' worth are kept.
         replies = [server.upload("a.txt", b"12 " * 900) for _ in range(25)]
         paths = [reply.json["translatedFileUrl"][-60:].partition("/")[2] for reply in replies]
-        found = [server.get(f"/download_file/{path[-47:]}").status for path in paths]
-        assert found == [404] * 3 + [200] * 22
+        statuses = [server.get(f"/download_file/{path[-47:]}").status for path in paths]
+        assert statuses == [404] * 3 + [200] * 22
 
 
 def test_uploads_at_the_same_time_get_their_own_documents(served):
@@ -230,7 +230,7 @@ def test_documents_wait_for_their_turn_and_not_for_ever(untrained, gate):
         ThreadPoolExecutor(40) as clients,
     ):
         running = [clients.submit(server.upload, "a.txt", b"one") for _ in range(20)]
-        replies = [one.result(600) for one in running]
+        replies = [upload.result(600) for upload in running]
         # What has waited for that long is refused too.
         assert {503} <= {reply.status for reply in replies} <= {429, 503}
         assert "took longer than 1 s" in next(r for r in replies if r.status == 503).json["error"]
@@ -322,11 +322,11 @@ def test_a_document_needs_a_key_and_its_result_none(untrained):
 
 def test_the_language_is_found_and_terms_are_used(both):
     german = b"Die Kinder spielen heute mit ihrem neuen Ball im Garten."
-    found = both.fetch(both.upload("a.txt", german, source="auto", target="en")).decode()
-    assert found == both.translate(german.decode(), source="de", target="en").json["translatedText"]
+    text = both.fetch(both.upload("a.txt", german, source="auto", target="en")).decode()
+    assert text == both.translate(german.decode(), source="de", target="en").json["translatedText"]
     terms = {"two": "zwo"}
-    found = both.fetch(both.upload("a.srt", SRT % b"one two", glossary=json.dumps(terms))).decode()
-    assert "zwo" in found
+    text = both.fetch(both.upload("a.srt", SRT % b"one two", glossary=json.dumps(terms))).decode()
+    assert "zwo" in text
     # A text in the target language comes back as it is.
     assert both.fetch(both.upload("a.txt", german, source="auto")) == german
 

@@ -30,16 +30,16 @@ UNKNOWN = ["nn", "de-Cyrl", "sr-Latn", "zz", "", "auto", "en-", "x" * 10_000]
 
 
 @pytest.mark.parametrize(
-    ("given", "found"),
+    ("given", "meant"),
     [*(pair.split("=") for pair in WRITTEN.split()), *((code, None) for code in UNKNOWN)],
 )
-def test_a_client_may_write_a_code_in_several_ways(given: str, found: str | None):
+def test_a_client_may_write_a_code_in_several_ways(given: str, meant: str | None):
     codes = ["en", "de", "zh-Hans", "zh-Hant", "pt", "pt-BR", "es", "sr", "no"]
-    assert find_code(given, codes) == found
+    assert find_code(given, codes) == meant
 
 
 @pytest.mark.parametrize(
-    ("given", "codes", "found"),
+    ("given", "codes", "meant"),
     [
         ("zh", ["zh-CN", "zh-TW"], "zh-CN"),
         ("zt", ["zh-CN", "zh-TW"], "zh-TW"),
@@ -53,8 +53,8 @@ def test_a_client_may_write_a_code_in_several_ways(given: str, found: str | None
         ("My Language", ["x-mine", "my language"], "my language"),
     ],
 )
-def test_a_code_is_found_among_others_with_regions(given: str, codes: list[str], found: str | None):
-    assert find_code(given, codes) == found
+def test_a_code_is_found_among_others_with_regions(given: str, codes: list[str], meant: str | None):
+    assert find_code(given, codes) == meant
 
 
 def test_unknown_codes_of_clients_are_not_kept():
@@ -72,9 +72,9 @@ LIBRETRANSLATE = (
 )
 
 
-@pytest.mark.parametrize(("code", "found"), [pair.split("=") for pair in LIBRETRANSLATE.split()])
-def test_a_language_has_the_code_of_libretranslate(code: str, found: str):
-    assert libretranslate_code(code) == found
+@pytest.mark.parametrize(("code", "expected"), [pair.split("=") for pair in LIBRETRANSLATE.split()])
+def test_a_language_has_the_code_of_libretranslate(code: str, expected: str):
+    assert libretranslate_code(code) == expected
 
 
 def test_a_language_without_a_name_has_its_code():

@@ -39,8 +39,8 @@ def test_only_line_ends_of_windows_change_in_a_form(served, plain):
     blank = "\n\u2028\x85\x0b\x0c\n"
     fields = {"q": f"one{blank}two".replace("\n", "\r\n"), "source": "en", "target": "de"}
     expected = "\n".join(plain.translate(["one", "", "two"]))
-    found = served.form("/translate", fields).json["translatedText"]
-    assert found.replace(blank, "\n\n") == expected
+    text = served.form("/translate", fields).json["translatedText"]
+    assert text.replace(blank, "\n\n") == expected
 
 
 @pytest.mark.parametrize(
@@ -85,13 +85,13 @@ def test_a_wrong_parameter_has_the_message_of_libretranslate(served, changes, me
 
 def test_alternatives_are_other_translations_best_first(served, plain):
     ((best, *others),) = plain.translate_nbest(["one two three"], n_best=4)
-    found = served.translate("one two three", alternatives=3).json
-    assert found["translatedText"] == best.text
-    unique = dict.fromkeys(one.text for one in others)
+    answer = served.translate("one two three", alternatives=3).json
+    assert answer["translatedText"] == best.text
+    unique = dict.fromkeys(other.text for other in others)
     unique.pop(best.text, None)
-    assert found["alternatives"] == [*unique]
+    assert answer["alternatives"] == [*unique]
     listed = served.translate(["one two three", "four"], alternatives="3").json
-    assert listed["alternatives"][0] == found["alternatives"]
+    assert listed["alternatives"][0] == answer["alternatives"]
     assert len(listed["alternatives"]) == 2
     assert "alternatives" not in served.translate("one", alternatives=0).json
     assert served.translate("<b>one</b>", alternatives=2, format="html").json["alternatives"] == []
@@ -99,37 +99,37 @@ def test_alternatives_are_other_translations_best_first(served, plain):
 
 def test_with_one_source_language_auto_is_that_with_its_probability(served, plain):
     text = "The children are playing in the garden with their new red ball."
-    found = served.translate(text, source="auto").json
-    assert found["translatedText"] == translated(plain, text)
-    assert found["detectedLanguage"]["language"] == "en"
-    assert 90 < found["detectedLanguage"]["confidence"] <= 100
+    answer = served.translate(text, source="auto").json
+    assert answer["translatedText"] == translated(plain, text)
+    assert answer["detectedLanguage"]["language"] == "en"
+    assert 90 < answer["detectedLanguage"]["confidence"] <= 100
     other = "Les enfants jouent aujourd'hui dans le jardin avec leur nouveau ballon rouge."
     unsure = served.translate([other, other], source="AUTO").json["detectedLanguage"]
-    assert [one["language"] for one in unsure] == ["en", "en"]
-    assert all(one["confidence"] < 10 for one in unsure)
+    assert [guess["language"] for guess in unsure] == ["en", "en"]
+    assert all(guess["confidence"] < 10 for guess in unsure)
 
 
 def test_a_text_without_letters_comes_back_with_confidence_zero(served):
     nothing = {"confidence": 0.0, "language": "en"}
     for text in ("\U0001f600\U0001f44d", "12 / 34", " \n "):
-        found = served.translate(text, source="auto").json
-        assert found == {"translatedText": text, "detectedLanguage": nothing}
+        answer = served.translate(text, source="auto").json
+        assert answer == {"translatedText": text, "detectedLanguage": nothing}
     assert served.form("/detect", {"q": "\U0001f600"}).json == [nothing]
 
 
 def test_auto_chooses_among_the_languages_that_can_be_translated(both):
     german = "Die Kinder spielen heute mit ihrem neuen roten Ball im Garten."
     english = "The children are playing in the garden with their new red ball."
-    found = both.translate(german, source="auto", target="en").json
-    assert found["detectedLanguage"]["language"] == "de"
+    answer = both.translate(german, source="auto", target="en").json
+    assert answer["detectedLanguage"]["language"] == "de"
     assert (
-        found["translatedText"]
+        answer["translatedText"]
         == both.translate(german, source="de", target="en").json["translatedText"]
     )
     # A text that is in the target language already is copied.
-    found = both.translate(english, source="auto", target="en").json
-    assert found["translatedText"] == english
-    assert found["detectedLanguage"]["language"] == "en"
+    answer = both.translate(english, source="auto", target="en").json
+    assert answer["translatedText"] == english
+    assert answer["detectedLanguage"]["language"] == "en"
     ranked = both.form("/detect", {"q": german}).json
     assert ranked[0]["language"] == "de"
     assert ranked[0]["confidence"] > 90
@@ -171,8 +171,8 @@ def test_codes_mean_a_direction_that_the_server_has(
         }
         assert len(set(of_each.values())) == 2
         for (source, target), meant in same.items():
-            found = server.translate(text, source=source, target=target).json
-            assert found == {"translatedText": of_each[meant]}
+            answer = server.translate(text, source=source, target=target).json
+            assert answer == {"translatedText": of_each[meant]}
         for source, target in impossible:
             assert server.translate(text, source=source, target=target).status == 400
         for code in directions[0]:
@@ -183,10 +183,10 @@ def test_a_text_in_the_target_language_comes_back(served, untrained, also_untrai
     french = relabelled(also_untrained, tmp_path / "french", src_lang="fr")
     german = "Die Kinder spielen heute mit ihrem neuen roten Ball im Garten."
     with Served([untrained, french]) as server:
-        answers = [one.translate(german, source="auto").json for one in (server, served)]
-    for found in answers:
-        assert found["translatedText"] == german
-        assert found["detectedLanguage"]["language"] == "de"
+        answers = [each.translate(german, source="auto").json for each in (server, served)]
+    for answer in answers:
+        assert answer["translatedText"] == german
+        assert answer["detectedLanguage"]["language"] == "de"
     # Three letters may be in any language.
     assert served.translate("Rat", source="auto").json["detectedLanguage"]["language"] == "en"
 
@@ -195,18 +195,18 @@ def test_the_language_of_html_is_that_of_its_text(both):
     german = "Die Kinder spielen heute mit ihrem neuen roten Ball."
     words = "the page with the latest news from our own readers and what they think about it"
     html = f'<p class="{words}">{german}<!-- {words} --></p>\n<script>// {words}</script>'
-    found = both.translate(html, source="auto", target="en", format="html").json
-    assert found["detectedLanguage"]["language"] == "de"
-    assert found["detectedLanguage"]["confidence"] > 90
-    assert german not in found["translatedText"]
+    answer = both.translate(html, source="auto", target="en", format="html").json
+    assert answer["detectedLanguage"]["language"] == "de"
+    assert answer["detectedLanguage"]["confidence"] > 90
+    assert german not in answer["translatedText"]
     asked = {"text": [html], "target_lang": "EN", "tag_handling": "html"}
     (deepl,) = both.post("/v2/translate", asked).json["translations"]
     assert deepl["detected_source_language"] == "DE"
     # Letters in tags and entities do not count.
     html = "<p>12 / 34 &lt;&nbsp;</p>"
-    found = both.translate(html, source="auto", target="de", format="html").json
-    assert found["detectedLanguage"] == {"confidence": 0.0, "language": "en"}
-    assert found["translatedText"] == html
+    answer = both.translate(html, source="auto", target="de", format="html").json
+    assert answer["detectedLanguage"] == {"confidence": 0.0, "language": "en"}
+    assert answer["translatedText"] == html
 
 
 def test_languages_have_names_and_targets(served, both):
@@ -250,10 +250,10 @@ def test_health_settings_and_what_is_not_there(served):
 def test_a_glossary_is_as_in_translate(served, plain):
     terms = {"two": "zwo", "four": "vier"}
     expected = translated(plain.variant(glossary=Glossary(terms)), "one two three four")
-    found = served.translate("one two three four", glossary=terms).json["translatedText"]
-    assert found == expected
-    assert "zwo" in found
-    assert "vier" in found
+    text = served.translate("one two three four", glossary=terms).json["translatedText"]
+    assert text == expected
+    assert "zwo" in text
+    assert "vier" in text
 
 
 @pytest.mark.parametrize("form", ["text", "html"])
@@ -261,8 +261,8 @@ def test_terms_that_a_translation_lacks_are_named_and_counted(untrained, form):
     # No text has the second term.
     terms = {"two": "zwo", "nine": "\x01"}
     with Served([untrained]) as server:
-        found = server.translate("one two nine", glossary=terms, format=form).json
-        assert found["missingTerms"] == ["\x01"]
+        answer = server.translate("one two nine", glossary=terms, format=form).json
+        assert answer["missingTerms"] == ["\x01"]
         listed = server.translate(["two\nnine\nnine", "two", "12"], glossary=terms, format=form)
         assert listed.json["missingTerms"] == [["\x01", "\x01"], [], []]
         assert "missingTerms" not in server.translate("nine", format=form).json
@@ -270,8 +270,8 @@ def test_terms_that_a_translation_lacks_are_named_and_counted(untrained, form):
 
 
 def test_a_text_that_is_copied_lacks_no_terms(served):
-    found = served.translate("one", target="en", glossary={"one": "x"}).json
-    assert found == {"translatedText": "one", "missingTerms": []}
+    answer = served.translate("one", target="en", glossary={"one": "x"}).json
+    assert answer == {"translatedText": "one", "missingTerms": []}
 
 
 @pytest.mark.parametrize("form", ["text", "html"])

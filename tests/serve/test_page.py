@@ -52,8 +52,8 @@ def test_a_browser_asks_again_and_is_told_that_nothing_changed(served: Served, p
 
 def test_the_page_names_no_other_host_and_has_no_script_or_style_of_its_own(served: Served):
     page = page_of(served)
-    assert [one["attrs"]["src"] for one in page.all("script")] == ["page.js"]
-    assert not any(one["text"].strip() for one in page.all("script"))
+    assert [script["attrs"]["src"] for script in page.all("script")] == ["page.js"]
+    assert not any(script["text"].strip() for script in page.all("script"))
     assert not page.all("style")
     for element in page.elements:
         for name, value in element["attrs"].items():
@@ -74,7 +74,7 @@ def test_the_script_writes_texts_only_as_texts(served: Served):
 
 def test_every_field_has_a_label_and_every_button_a_name(served: Served):
     page = page_of(served)
-    labelled = {one["attrs"].get("for") for one in page.all("label")}
+    labelled = {label["attrs"].get("for") for label in page.all("label")}
     for tag in ("select", "input", "textarea"):
         for field in page.all(tag):
             assert field["attrs"]["id"] in labelled or "label" in field["inside"]
@@ -84,7 +84,7 @@ def test_every_field_has_a_label_and_every_button_a_name(served: Served):
 
 
 def test_every_element_that_the_script_asks_for_is_there(served: Served):
-    ids = [one["attrs"]["id"] for one in page_of(served).elements if "id" in one["attrs"]]
+    ids = [tag["attrs"]["id"] for tag in page_of(served).elements if "id" in tag["attrs"]]
     assert len(set(ids)) == len(ids)
     asked = re.findall(r'byId\("([^"]+)"\)', served.get("/page.js").body.decode())
     assert asked

@@ -39,18 +39,18 @@ def choose(browser: Browser, field: str, value: str) -> None:
 
 def focused(browser: Browser) -> str:
     """The id of the element with the focus; of a choice its number."""
-    found: str = browser.value(
+    identity: str = browser.value(
         "[document.activeElement].map((one) => one.id || one.name || one.tagName)[0]"
     )
-    return found
+    return identity
 
 
 def words_of(browser: Browser, side: str) -> list[str]:
     """The marked words of a side."""
-    found: list[str] = browser.value(
+    words: list[str] = browser.value(
         f"[...document.querySelectorAll('#{side} .marked')].map((one) => one.textContent)"
     )
-    return found
+    return words
 
 
 def place_of(browser: Browser, side: str, number: int) -> tuple[float, float]:
@@ -95,9 +95,9 @@ def test_what_is_typed_is_translated_and_nobody_else_is_asked(browser, served):
 
 def test_a_translation_that_looks_like_html_stays_text(browser, untrained):
     def hostile(translator: Translator) -> None:
-        found = [Translation(f"{HOSTILE}{number}") for number in range(4)]
+        translations = [Translation(f"{HOSTILE}{number}") for number in range(4)]
         decoder: Any = translator.decoder
-        decoder.decode = lambda all, n_best: [found[:n_best] for _ in all]
+        decoder.decode = lambda all, n_best: [translations[:n_best] for _ in all]
 
     with Served([untrained], changed=hostile) as server:
         show(browser, server)
@@ -112,12 +112,12 @@ def test_a_translation_that_looks_like_html_stays_text(browser, untrained):
 def test_a_choice_among_the_alternatives_is_shown(browser, served):
     show(browser, served)
     browser.write(TEXT)
-    found = served.translate(TEXT, alternatives=2).json
+    answer = served.translate(TEXT, alternatives=2).json
     listed = "[...document.querySelectorAll('#choice-list label')].map((one) => one.textContent)"
     browser.until(f"{listed}.length")
-    assert browser.value(listed) == [found["translatedText"], *found["alternatives"]]
+    assert browser.value(listed) == [answer["translatedText"], *answer["alternatives"]]
     browser.value("document.querySelectorAll('#choice-list input')[2].click()")
-    assert browser.value(RESULT) == found["alternatives"][1]
+    assert browser.value(RESULT) == answer["alternatives"][1]
 
 
 def test_confidence_and_findings_stand_below_the_translation(browser, fitted):
@@ -126,11 +126,11 @@ def test_confidence_and_findings_stand_below_the_translation(browser, fitted):
         browser.write("猫 one two")
         said = "document.getElementById('checks').innerText"
         browser.until(f"{said}.includes('Confidence')")
-        found = server.translate("猫 one two", check=True).json
+        answer = server.translate("猫 one two", check=True).json
         lines = browser.value(said).strip().split("\n")
-        assert lines[0] == f"Confidence: {round(found['confidence'])} of 100. It is a guess."
-        assert [one for one in lines[1:] if one] == [
-            f"{one['kind']}: {one['reason']}" for one in found["findings"]
+        assert lines[0] == f"Confidence: {round(answer['confidence'])} of 100. It is a guess."
+        assert [line for line in lines[1:] if line] == [
+            f"{finding['kind']}: {finding['reason']}" for finding in answer["findings"]
         ]
         assert "unknown: the vocabulary lacks 猫" in lines
         assert browser.value("document.getElementById('checks').role") == "status"
@@ -317,8 +317,8 @@ def test_the_words_that_belong_together_are_marked_under_the_pointer(browser, se
     show(browser, served)
     browser.write(text)
     browser.until(RESULT)
-    found = served.translate(text, alignments=True).json
-    result, pairs = found["translatedText"], found["alignments"]
+    answer = served.translate(text, alignments=True).json
+    result, pairs = answer["translatedText"], answer["alignments"]
     assert pairs
     for number, start in enumerate([match.start() for match in re.finditer(r"\S+", result)]):
         linked = [src for src, tgt in pairs if tgt[0] == start]
@@ -501,6 +501,6 @@ def brightness(color: str) -> float:
     return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
-def contrast(one: str, other: str) -> float:
-    darker, lighter = sorted([brightness(one), brightness(other)])
+def contrast(first: str, second: str) -> float:
+    darker, lighter = sorted([brightness(first), brightness(second)])
     return (lighter + 0.05) / (darker + 0.05)

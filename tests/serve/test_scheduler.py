@@ -39,8 +39,8 @@ async def ask(
     scheduler: Scheduler, fake: FakeTranslator, *texts: str, n_best: int = 1, tokens: int = 8
 ) -> list[str]:
     with scheduler.request(cast(Translator, fake), n_best) as request:
-        found = await request.translate([sentence(text, tokens) for text in texts])
-    return [best.text for best, *_ in found]
+        translations = await request.translate([sentence(text, tokens) for text in texts])
+    return [best.text for best, *_ in translations]
 
 
 async def begun(fake: FakeTranslator) -> None:
@@ -63,10 +63,10 @@ def gate() -> Iterator[threading.Event]:
 @scheduled()
 async def test_each_request_gets_the_translations_of_its_own_sentences_in_order(scheduler):
     fake = FakeTranslator()
-    found = await asyncio.gather(
+    texts = await asyncio.gather(
         *(ask(scheduler, fake, *(f"{i}.{k}" for k in range(i))) for i in range(1, 20))
     )
-    assert found == [[f"{i}.{k}!" for k in range(i)] for i in range(1, 20)]
+    assert texts == [[f"{i}.{k}!" for k in range(i)] for i in range(1, 20)]
 
 
 @scheduled()
@@ -159,9 +159,9 @@ async def test_what_waits_for_two_parts_of_a_request_counts_once(scheduler: Sche
         await asyncio.gather(*parts)
     with scheduler.request(cast(Translator, fake), 1) as request:
         parts = [spawn(request.translate([sentence(text, 51)])) for text in "ab"]
-        found = await asyncio.gather(*parts, return_exceptions=True)
-        assert isinstance(found[1], RequestError)
-        assert found[1].status == 413
+        results = await asyncio.gather(*parts, return_exceptions=True)
+        assert isinstance(results[1], RequestError)
+        assert results[1].status == 413
 
 
 @pytest.mark.parametrize("count", [0, 2])
@@ -171,14 +171,14 @@ async def test_requests_end_if_the_translator_loses_translations(scheduler: Sche
     decode = fake.decode
 
     def lose(sentences: Sequence[Sentence], n_best: int) -> list[list[Translation]]:
-        found = decode(sentences, n_best)
-        return found if sentences[0].text == "good" else found[:count]
+        results = decode(sentences, n_best)
+        return results if sentences[0].text == "good" else results[:count]
 
     fake.decode = lose  # type: ignore[method-assign]
-    found = await asyncio.gather(
+    results = await asyncio.gather(
         *(ask(scheduler, fake, text) for text in "abc"), return_exceptions=True
     )
-    assert [isinstance(one, ValueError) for one in found] == [i >= count for i in range(3)]
+    assert [isinstance(result, ValueError) for result in results] == [i >= count for i in range(3)]
     assert await ask(scheduler, fake, "good") == ["good!"]
 
 
@@ -203,14 +203,14 @@ async def test_a_request_that_was_admitted_is_not_refused_when_it_has_more(sched
 @scheduled()
 async def test_a_sentence_that_fails_does_not_make_others_fail(scheduler: Scheduler):
     fake = FakeTranslator()
-    found = await asyncio.gather(
+    results = await asyncio.gather(
         ask(scheduler, fake, "a"),
         ask(scheduler, fake, "bad"),
         ask(scheduler, fake, "b"),
         return_exceptions=True,
     )
-    assert isinstance(found[1], ValueError)
-    assert [found[0], found[2]] == [["a!"], ["b!"]]
+    assert isinstance(results[1], ValueError)
+    assert [results[0], results[2]] == [["a!"], ["b!"]]
     assert await ask(scheduler, fake, "c") == ["c!"]
 
 

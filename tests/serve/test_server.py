@@ -301,7 +301,7 @@ def test_a_full_queue_refuses_requests_and_says_when_to_come_again(untrained: Ru
             assert reply.json[field].startswith("Slowdown: ")
             assert 1 <= int(reply.headers["retry-after"]) <= 60
         gate.open()
-        assert [one.result(60).status for one in running] == [200] * len(running)
+        assert [request.result(60).status for request in running] == [200] * len(running)
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ def test_the_answer_is_that_of_translate(checked, fitted, place):
     answer = checked.translate(LINES, check=True).json
     assert answer["confidence"] == [row["confidence"] for row in rows]
     assert answer["findings"] == [row["findings"] for row in rows]
-    assert "unknown" in [one["kind"] for one in answer["findings"][1]]
+    assert "unknown" in [finding["kind"] for finding in answer["findings"][1]]
 
 
 def test_the_text_has_the_lowest_confidence_of_its_lines(checked):
@@ -65,7 +65,7 @@ def test_the_text_has_the_lowest_confidence_of_its_lines(checked):
     text = "\n".join(["", f"  {LINES[0]}", LINES[1], LINES[2]])
     together = checked.translate(text, check=True).json
     assert together["confidence"] == min(alone["confidence"])
-    (finding,) = (one for one in together["findings"] if one["kind"] == "unknown")
+    (finding,) = (finding for finding in together["findings"] if finding["kind"] == "unknown")
     start, end = finding["src"]
     assert text[start:end] == "猫"
 

@@ -29,18 +29,18 @@ def some_lines(count: int) -> list[str]:
 
 
 def test_lines_blank_lines_and_spaces_stay_as_they_are(served: Served, plain: Translator):
-    one, two = plain.translate(["one two.", "three. Four five."])
+    first, two = plain.translate(["one two.", "three. Four five."])
     text = "\n  one two.\t\r\n\r\n \nthree. Four five. \n\n"
-    expected = f"\n  {one}\t\r\n\r\n \n{two} \n\n"
+    expected = f"\n  {first}\t\r\n\r\n \n{two} \n\n"
     assert served.translate(text).json["translatedText"] == expected
 
 
 def test_placeholders_stay_and_what_has_no_letters_is_copied(served: Served, plain: Translator):
     lines = ["one {$name} two", "42", "http://example.org/a", "nine [X0X].", "one {x} two"]
     windows = plain.translate_windows([Window(1, lines)], n_best=2)
-    ((_, found),) = with_placeholders(plain, windows, n_best=2)
+    ((_, translations),) = with_placeholders(plain, windows, n_best=2)
     body = served.translate("\n".join(lines), alternatives=1).json
-    assert body["translatedText"] == "\n".join(best.text for best, *_ in found)
+    assert body["translatedText"] == "\n".join(best.text for best, *_ in translations)
     for text in (body["translatedText"], *body["alternatives"]):
         for line, part in zip(
             text.split("\n"), ["{$name}", *lines[1:3], "[X0X]", "{x}"], strict=True
@@ -60,8 +60,8 @@ def test_a_strange_line_is_translated_as_by_translate(served: Served, plain: Tra
 
 def test_half_characters_become_the_replacement_character(served: Served, plain: Translator):
     body = rb'{"q": "one \ud83d two", "source": "en", "target": "de"}'
-    found = served.ask("POST", "/translate", body, Content_Type="application/json")
-    assert found.json == {"translatedText": next(plain.translate(["one \ufffd two"]))}
+    reply = served.ask("POST", "/translate", body, Content_Type="application/json")
+    assert reply.json == {"translatedText": next(plain.translate(["one \ufffd two"]))}
 
 
 def test_many_clients_at_a_time_get_what_translate_writes(served: Served, plain: Translator):
@@ -69,7 +69,7 @@ def test_many_clients_at_a_time_get_what_translate_writes(served: Served, plain:
     expected = list(plain.translate(lines))
     nbest = list(plain.translate_nbest(lines[:50], n_best=3))
     with ThreadPoolExecutor(16) as clients:
-        found = clients.map(lambda line: served.translate(line).json["translatedText"], lines)
+        texts = clients.map(lambda line: served.translate(line).json["translatedText"], lines)
         others = clients.map(
             lambda line: served.translate(line, alternatives=2).json["alternatives"], lines[:50]
         )
@@ -77,10 +77,10 @@ def test_many_clients_at_a_time_get_what_translate_writes(served: Served, plain:
             lambda i: served.translate("\n".join(lines[i : i + 30])).json["translatedText"],
             range(0, 300, 30),
         )
-        assert list(found) == expected
+        assert list(texts) == expected
         for alternatives, (best, *rest) in zip(others, nbest, strict=True):
             assert alternatives == [
-                *dict.fromkeys(one.text for one in rest if one.text != best.text)
+                *dict.fromkeys(other.text for other in rest if other.text != best.text)
             ]
         assert "\n".join(paragraphs) == "\n".join(expected)
 
@@ -111,9 +111,9 @@ def test_html_is_what_translate_writes(served: Served, plain: Translator):
     assert served.translate(HTML, format="html").json == {"translatedText": expected}
     windows = [text.replace("\n", "\r\n") for text in HTML]
     with ThreadPoolExecutor(4) as clients:
-        found = clients.map(
+        answers = clients.map(
             lambda text: served.translate(text, format="html").json, filter(None, windows)
         )
-    assert [one["translatedText"] for one in found] == [
+    assert [answer["translatedText"] for answer in answers] == [
         text.replace("\n", "\r\n") for text in expected if text
     ]

@@ -104,12 +104,14 @@ def write_marian(folder: Path, shape: Shape = Shape()) -> Any:
         lists = [_ordered([*tags, *own[0]], shape.eos), _ordered(own[1], shape.eos)]
         # Padding has one id for both sides.
         most = max(map(len, lists))
-        lists = [[*one, *(f"<more {i}>" for i in range(len(one), most)), "<pad>"] for one in lists]
+        lists = [
+            [*part, *(f"<more {i}>" for i in range(len(part), most)), "<pad>"] for part in lists
+        ]
     else:
         lists = [[*_ordered([*tags, *sorted({*own[0], *own[1]})], shape.eos), "<pad>"]]
-    ids = [{piece: i for i, piece in enumerate(one)} for one in lists]
-    for name, one in zip(("vocab.json", "target_vocab.json"), ids, strict=False):
-        (folder / name).write_text(json.dumps(one, ensure_ascii=False), encoding="utf-8")
+    ids = [{piece: i for i, piece in enumerate(part)} for part in lists]
+    for name, part in zip(("vocab.json", "target_vocab.json"), ids, strict=False):
+        (folder / name).write_text(json.dumps(part, ensure_ascii=False), encoding="utf-8")
     words = {"source_lang": "en", "target_lang": "de", "model_max_length": 512}
     words |= {"tokenizer_class": "MarianTokenizer", "separate_vocabs": shape.separate}
     (folder / "tokenizer_config.json").write_text(json.dumps(words))
