@@ -119,14 +119,6 @@ def test_a_file_named_as_of_another_compression_is_refused_with_its_own(own, nam
 
 
 @pytest.mark.parametrize("suffix", COMPRESSORS)
-def test_compressed_files_that_were_joined_are_read_to_the_end(suffix: str, tmp_path: Path):
-    file = tmp_path / f"text{suffix}"
-    file.write_bytes(COMPRESSORS[suffix](LONG) + COMPRESSORS[suffix](b"the end\n"))
-    lines = list(read_lines(file))
-    assert (len(lines), lines[-1]) == (8001, "the end")
-
-
-@pytest.mark.parametrize("suffix", COMPRESSORS)
 @pytest.mark.parametrize("harm", [0.99, 0.5, 0.001, "another content", "a damaged byte"])
 def test_a_truncated_damaged_or_wrongly_named_file_is_an_error_that_names_it_and_says_why(
     suffix, harm, tmp_path

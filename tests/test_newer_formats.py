@@ -1,7 +1,6 @@
 """A file of a newer version, whose version is raised by hand, is refused in one line."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -17,13 +16,10 @@ RUN, STATE = "runs/tiny", "runs/tiny/checkpoints/step-00000004/state.json"
 
 
 @pytest.fixture
-def folders(place, tiny_data, tiny_run) -> Place:
-    """A working directory with data/tiny and runs/tiny."""
-    shutil.copytree(tiny_data.path, place.folder / "data" / "tiny")
-    shutil.copytree(tiny_run.path, place.folder / "runs" / "tiny")
+def folders(trained) -> Place:
     for name in ("a.en", "a.de"):
-        place.write(name, "a\n")
-    return place
+        trained.write(name, "a\n")
+    return trained
 
 
 def write_as_newer(file: Path, version: int) -> None:

@@ -126,8 +126,6 @@ def test_names_that_are_not_utf8_can_be_written_as_json():
     assert files.json_text(["ü"]) == '["ü"]'
 
 
-# Locks
-
 HOLD = """
 import sys, time
 from pathlib import Path

@@ -35,9 +35,6 @@ COMMANDS = [
 ]
 
 
-# Help
-
-
 def test_the_commands_are_those_that_are_promised(place):
     assert sorted(commands.commands) == sorted(COMMANDS)
     out = place.mtkit("--help").out

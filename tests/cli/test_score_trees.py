@@ -60,7 +60,7 @@ def test_gold_trees_may_be_spread_over_lines_and_come_from_standard_input(files:
 
 
 @pytest.mark.parametrize(
-    ("found", "words"),
+    ("text", "words"),
     [
         ("(S (NP (XX a)) (VP (XX b)))\n", ["found.trees has 1 line", "gold.trees has 2 trees"]),
         (FOUND + "(X (XX x))\n", ["found.trees has 3 lines"]),

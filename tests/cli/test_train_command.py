@@ -50,15 +50,17 @@ def test_the_memory_of_a_parameter_includes_its_moving_average(setting, bytes_ea
 
 
 @pytest.mark.parametrize(
-    ("setting", "words"),
+    ("option", "words"),
     [
-        ("max_steps=3", ("max_steps", "section.key=value")),
-        ("train.device_batch_tokens=2", ("train.device_batch_tokens", "2")),
-        ("data.src_lang=fr", ("data.src_lang", "fr", "en")),
+        ("--set max_steps=3", ("max_steps", "section.key=value")),
+        ("--set train.device_batch_tokens=2", ("train.device_batch_tokens", "2")),
+        ("--set data.src_lang=fr", ("data.src_lang", "fr", "en")),
+        ("--run file/run", ("file/run",)),
     ],
 )
-def test_a_wrong_setting_is_named(setting, words, prepared):
-    error = prepared.refused("train", "--config", "demo", "--set", setting, "--device", "cpu")
+def test_a_setting_or_a_folder_that_cannot_be_is_named(option, words, prepared):
+    prepared.write("file", "not a folder")
+    error = prepared.refused("train", "--config", "demo", *option.split(), "--device", "cpu")
     for word in words:
         assert word in error
 
@@ -167,12 +169,6 @@ def test_training_without_data_says_how_to_make_some(place):
     place.write("data/half/train.src.bin", b"")
     assert "mtkit prepare" in place.refused("train", "--config", "demo")
     assert "data/half" in place.refused("train", "--config", "demo", "--data", "data/half")
-
-
-def test_a_run_folder_that_cannot_be_made_is_refused(prepared, tiny_yaml):
-    prepared.write("file", "not a folder")
-    error = prepared.refused("train", "--config", tiny_yaml, "--run", "file/run", "--device", "cpu")
-    assert "file/run" in error
 
 
 def test_a_run_continues_by_its_folder_alone(trained):

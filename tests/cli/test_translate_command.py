@@ -19,9 +19,9 @@ from pathlib import Path
 
 import pytest
 from sentencepiece import SentencePieceProcessor
+from support.command_line import Place
 from support.forked import PIPE, Forked, run_mtkit
 
-from mtkit.cli import main
 from mtkit.config import DecodeConfig, dump_config
 from mtkit.native import available
 from mtkit.run_folder import Run
@@ -34,18 +34,13 @@ RunTranslate = Callable[..., tuple[int, str, list[str]]]
 @pytest.fixture
 def run_translate(untrained, tmp_path, monkeypatch, capfd) -> RunTranslate:
     """Translates lines; returns status, standard output and the lines of standard error."""
+    place = Place(tmp_path, monkeypatch, capfd)
 
     def run(*arguments, lines="one two three\n", run=untrained):
-        source = tmp_path / "in.txt"
-        source.write_text(lines, encoding="utf-8")
+        source = place.write("in.txt", lines)
         command = ["-q", "translate", "--run", run.path, "--device", "cpu", "--input", source]
-        monkeypatch.setattr(sys, "argv", ["mtkit", *map(str, [*command, *arguments])])
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            main()
-        out, err = capfd.readouterr()
-        assert isinstance(stop.value.code, int)
-        return stop.value.code, out, err.splitlines()
+        outcome = place.mtkit(*command, *arguments)
+        return outcome.status, outcome.out, outcome.err.splitlines()
 
     return run
 
@@ -223,12 +218,7 @@ class Person:
 
     def waits_for(self, text: str) -> str:
         """What appears until this does."""
-        shown = b""
-        end = time.monotonic() + PATIENCE
-        while not shown.endswith(text.encode()):
-            ready, _, _ = select.select([self.screen], [], [], max(0, end - time.monotonic()))
-            assert ready, shown
-            shown += os.read(self.screen, 1)
+        shown = read_until(self.screen, text.encode(), size=1)
         return shown.decode(errors="replace").replace("\r\n", "\n")
 
 
@@ -338,7 +328,7 @@ def slow(
             os.close(screen)
 
 
-def read_until(screen: int, text: bytes) -> bytes:
+def read_until(screen: int, text: bytes, size: int = 1000) -> bytes:
     """What appears until this does."""
     shown = b""
     end = time.monotonic() + PATIENCE
@@ -346,7 +336,7 @@ def read_until(screen: int, text: bytes) -> bytes:
         ready, _, _ = select.select([screen], [], [], max(0, end - time.monotonic()))
         assert ready, shown
         try:
-            some = os.read(screen, 1000)
+            some = os.read(screen, size)
         except OSError:  # as a terminal ends
             some = b""
         assert some, shown

@@ -266,9 +266,6 @@ def test_a_tie_is_where_the_first_other_subwords_are_equally_probable(
     assert model.is_tie("line", ours.split()) == is_tie
 
 
-# ---------------------------------------------------------------------------------------------
-# Sentences
-
 SENTENCES = [
     ("en", ["Hello there.", "How are you?", "I'm fine!"]),
     ("en", ["He met J. Smith.", 'Then "Stop!" he said.', "“Go!”", "(Really?)", "Wait... what?"]),

@@ -414,8 +414,6 @@ def pytorch_cases() -> Iterator[tuple[str, Case]]:
         yield kind, partial(only_pickle, make=make)
 
 
-# ---------------------------------------------------------------------------------------------
-
 PLACES: dict[str, tuple[str, Callable[[], Iterator[tuple[str, Case]]]]] = {
     **{
         name: ("transformers", lambda name=name: text_cases(name))

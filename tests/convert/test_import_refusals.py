@@ -126,14 +126,11 @@ def test_a_pointer_of_git_lfs_is_named(file: str, source: Path, tmp_path: Path):
 
 
 def test_a_pointer_of_git_lfs_for_a_model_of_marian_is_named(npz: Path, tmp_path: Path):
-    content = npz.read_bytes()
+    (tmp_path / "bad.spm").write_text(POINTER)
+    message = refused(npz, tmp_path, vocabularies=(tmp_path / "bad.spm",) * 2)
+    assert "(a pointer of git-lfs; git lfs pull downloads" in message
     npz.write_text(POINTER)
     assert "(a pointer of git-lfs; git lfs pull downloads" in refused(npz, tmp_path)
-    npz.write_bytes(content)
-    spm = npz.parent / "bad.spm"
-    spm.write_text(POINTER)
-    message = refused(npz, tmp_path, vocabularies=(spm, spm))
-    assert "(a pointer of git-lfs; git lfs pull downloads" in message
 
 
 def test_weights_that_no_model_has_are_refused(source: Path, tmp_path: Path):
@@ -216,10 +213,8 @@ def test_a_model_of_marian_that_mtkit_has_not_is_refused(change, message, npz, t
 
 def test_a_damaged_file_of_marian_is_refused(npz: Path, tmp_path: Path):
     content = npz.read_bytes()
-    for damaged in (content[:3_000], b"", b"PK\3\4 and more"):
-        npz.write_bytes(damaged)
-        assert f"{npz}: not an .npz file, or a damaged one" in refused(npz, tmp_path)
-    np.savez(npz, objects=np.array([{"a": 1}], dtype=object))
+    # test_hostile_models.py has other damages.
+    npz.write_bytes(content[:3_000])
     assert f"{npz}: not an .npz file, or a damaged one" in refused(npz, tmp_path)
     np.savez(npz, numbers=np.zeros(3))
     assert f"{npz}: has no special:model.yml" in refused(npz, tmp_path)

@@ -319,22 +319,15 @@ PLACES = [(100, 140, 1), (700, 1000, -2), (1985, 2030, 3), (2300, 2330, -1), (29
 
 
 @pytest.mark.parametrize("block", [500, 999, 2000, 1 << 20])
-def test_several_segments_are_found_wherever_the_corpus_is_cut(block, tmp_path, monkeypatch):
+@pytest.mark.parametrize("places", [PLACES, [(0, 3000, 1)]], ids=["several", "all"])
+def test_segments_are_found_wherever_the_corpus_is_cut(places, block, tmp_path, monkeypatch):
     monkeypatch.setattr(misalignment, "_SPAN", block)
     src, tgt = lengths(3000, seed=3)
-    tgt, wrong = misaligned(tgt, PLACES)
+    tgt, wrong = misaligned(tgt, places)
     segments, covered = found_segments(tmp_path, src, tgt)
-    assert [segment.offset for segment in segments] == [by for _, _, by in PLACES]
+    assert [segment.offset for segment in segments] == [by for _, _, by in places]
     assert not np.any(wrong & ~covered)
-    assert np.count_nonzero(covered & ~wrong) <= 2 * ENDS * len(PLACES)
-
-
-def test_a_corpus_that_is_misaligned_as_a_whole_is_found(tmp_path):
-    src, tgt = lengths(1000)
-    tgt, _ = misaligned(tgt, [(0, 1000, 1)])
-    segments, covered = found_segments(tmp_path, src, tgt)
-    assert [segment.offset for segment in segments] == [1]
-    assert covered.all()
+    assert np.count_nonzero(covered & ~wrong) <= 2 * ENDS * len(places)
 
 
 @pytest.mark.parametrize("by", [0, 5, 10, 1000])

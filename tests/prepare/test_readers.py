@@ -315,11 +315,13 @@ def test_damaged_compression_is_reported_with_the_name_of_the_file(tmp_path, suf
 
 @pytest.mark.parametrize("suffix", [suffix for suffix in COMPRESS if suffix])
 def test_nothing_behind_the_end_of_compressed_data_is_lost(tmp_path, suffix):
-    first, second = (COMPRESS[suffix](line) for line in (b"one\n", b"two\n"))
+    # Too much for one buffer.
+    lines = [os.urandom(60).hex() for _ in range(4000)]
+    first, second = (COMPRESS[suffix](f"{text}\n".encode()) for text in ("\n".join(lines), "two"))
     path = tmp_path / f"a{suffix}"
     for zeros in (b"", bytes(4), bytes(100_000)):
         path.write_bytes(first + zeros + second + zeros)
-        assert list(read_lines(path)) == ["one", "two"]
+        assert list(read_lines(path)) == [*lines, "two"]
     for rest in (b"garbage", second[:9] + b"garbage" * 9):
         path.write_bytes(first + rest)
         message = message_of(lambda: list(read_lines(path)))

@@ -1,4 +1,4 @@
-"""Lines that nobody writes and that come all the same: hostile.py COUNT [SEED] prints some."""
+"""Lines that nobody writes and that come all the same."""
 
 import random
 import sys
@@ -98,8 +98,3 @@ def hostile_lines(count: int, seed: int, *, long_every: int = 1000) -> Iterator[
             yield longest[number // long_every % 3].encode()
         else:
             yield KINDS[number % len(KINDS)](rng)
-
-
-if __name__ == "__main__":
-    for _line in hostile_lines(int(sys.argv[1]), int(sys.argv[2]) if sys.argv[2:] else 1):
-        sys.stdout.buffer.write(_line + b"\n")
