@@ -17,6 +17,7 @@ from mtkit.check.rules.number_reading import THOUSANDS, Number, Reading, has_mar
 from mtkit.check.rules.number_words import (
     REIGN,
     InWords,
+    dates_of,
     fractions_in_words,
     marks_of,
     numbers_in_words,
@@ -388,6 +389,18 @@ def changed_words(source: str, translation: str, *, src_lang: str, tgt_lang: str
     if 1.0 in differences and any(map(_FLOOR.search, texts)):
         return Unmatched([], [])
     return Unmatched(src, tgt) if src and tgt else Unmatched([], [])
+
+
+def changed_date(
+    source: str, translation: str, *, src_lang: str, tgt_lang: str
+) -> tuple[str, str] | None:
+    """A month or a day of the week that became another one: both names."""
+    src, tgt = dates_of(source, src_lang), dates_of(translation, tgt_lang)
+    missing, added = sorted(src.keys() - tgt.keys()), sorted(tgt.keys() - src.keys())
+    # With more names on one side, something else may have them too, as a date in digits.
+    if len(src) != len(tgt) or not missing:
+        return None
+    return src[missing[0]], tgt[added[0]]
 
 
 def changed_roman(source: str, translation: str) -> Unmatched:

@@ -9,7 +9,8 @@ The words are in `number_words.tsv`, in rows of a kind, the value and its words.
                  of all numbers, as num2words writes them, behind `=5` all forms of a name, and
                  behind `1.` the ordinals from the first on, with a `?` if they have other meanings,
                  and behind `:30` half past an hour `{h}`, where `n` stands for minutes `{n}`
-    month        names of a month, in English, German and French
+    calendar     names of the months and of the days of the week from Monday on, by language; `-` is
+                 a name with other meanings. In English and Turkish they have capitals.
     afternoon    words of the hours after noon, of any language; `_` is a space
     morning, evening    words behind an hour, and in the second row those before one
     minus, below    words before a negative number, and words behind one, of any language
@@ -33,7 +34,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from mtkit.base.text import base_language
+from mtkit.base.text import WORD, base_language
 from mtkit.check.rules import limits
 from mtkit.check.rules.scales import is_unspaced, scales_of, table
 
@@ -67,6 +68,17 @@ def marks_of(kind: str, row: int = 0, most: int = 4) -> str:
     )
 
 
+_MONTHS = 12
+_NAME = re.compile(rf"[{WORD}]+")
+# Languages whose months have a capital, unlike words such as "may" and "march".
+_IN_CAPITALS = {"en", "tr"}
+_EAST_ASIAN = {"zh", "yue", "ja", "ko"}
+_HAN_DATE = re.compile(
+    r"(?<![\d.])(1[0-2]|[1-9]|十[一二]?|[一二三四五六七八九])[月월]"
+    r"|(?:星期|礼拜|(?<![一二三四五六七八九十每两几\d])[周週])(?=[一二三四五六日天](?!次))([一-龥])"
+    r"|(?=[月火水木金土日월화수목금토일](?:曜|요일))(.)"
+)
+_HAN_DAYS = ("一二三四五六日", "月火水木金土日", "월화수목금토일", "      天")
 _HALVES = {"half", "halb", "halbe", "halben", "halbes", "einhalb", "demi", "demie", "eineinhalb"}
 _HALVES |= {"полтора", "полторы", "пол", "pół", "półtora", "półtorej", "wpół", "साढ़े", "आधा", "आधी"}
 _HALVES |= {"media", "medio", "mezza", "mezzo", "meia", "meio", "anderhalf", "anderhalve"}
@@ -351,8 +363,11 @@ def _known(code: str) -> dict[str, int]:
     """The values of phrases, without hyphens; empty for a language that is not known."""
     if not _names(code):
         return {}
-    rows = [row for row in (*_WORDS[code], *_WORDS["month"]) if row[0].isdecimal()]
+    rows = [row for row in _WORDS[code] if row[0].isdecimal()]
     known = {word: int(value) for value, words in rows for word in words if word[-1] != "*"}
+    # Also those of English, German and French, whose languages may not be known.
+    for calendar in map(_calendar, ("en", "de", "fr", code)):
+        known |= {name: place for name, place in calendar.items() if place <= _MONTHS}
     known |= ordinals_of(code)
     for value, names in _names(code).items():
         for name in names:
@@ -360,6 +375,32 @@ def _known(code: str) -> dict[str, int]:
             for form in _FORMS[code](name, value) if code in _FORMS else ():
                 known.setdefault(form, value)
     return known
+
+
+@functools.cache
+def _calendar(code: str) -> dict[str, int]:
+    """The names of months, from 1 on, and behind them those of the days of a week."""
+    names = dict(_WORDS["calendar"]).get(code, [])
+    return {name: at for at, ways in enumerate(names, 1) for name in ways.split("|") if name != "-"}
+
+
+def dates_of(text: str, language: str) -> dict[int, str]:
+    """The months, from 1 on, and the days of a week, from 13 on, that are named in a text."""
+    code = base_language(language)
+    if code in _EAST_ASIAN:
+        return {_place_of_han(match): match[0] for match in _HAN_DATE.finditer(text)}
+    known = _calendar(code)
+    return {
+        known[word.lower()]: word
+        for word in (_NAME.findall(text) if known else ())
+        if word.lower() in known and (code not in _IN_CAPITALS or word[0].isupper())
+    }
+
+
+def _place_of_han(match: re.Match[str]) -> int:
+    if month := match[1]:
+        return int(month if month.isdecimal() else of_han(month))
+    return _MONTHS + 1 + max(days.find(match[2] or match[3]) for days in _HAN_DAYS)
 
 
 @functools.cache

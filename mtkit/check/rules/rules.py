@@ -22,6 +22,7 @@ from mtkit.check.rules.language import EAST_ASIAN_TEXT, other_east_asian, other_
 from mtkit.check.rules.marks import Text
 from mtkit.check.rules.number_matching import (
     Unmatched,
+    changed_date,
     changed_fraction,
     changed_ordinal,
     changed_roman,
@@ -381,6 +382,7 @@ def _halves_and_thirds(src: Text, tgt: Text) -> Iterator[Finding]:
     for changed in (
         changed_time(*texts, **languages),
         changed_fraction(*texts, **languages),
+        changed_date(*texts, **languages),
         ordinals,
     ):
         if changed:
