@@ -74,6 +74,8 @@ _LETTER = re.compile(
     r"|et(?:er|re)\w*|elvin)?(?![a-zа-яёà-ÿ]))",
     re.IGNORECASE,
 )
+# Behind an hour.
+_HOUR = re.compile(rf"[{SPACES}]?(?:h|Uhr|uur|o['’]clock|час\w*|बजे|[時时点點](?!間))(?![^\W\d_])")
 # An hour that is surely after noon.
 _LATE = re.compile(
     rf"(?<![\d.:,])(?:1[3-9]|2[0-4])"
@@ -96,7 +98,7 @@ _IMPERIAL_WORD = re.compile(
 )
 # A small number that is surely written as a number on the other side, or as a word.
 _COUNT = re.compile(
-    rf"[2-9](?:(?:[.,]\d+)?[{SPACES}]?[%‰°]|[{SPACES}](?!wheel)[^\W\d_]|[,;:!?](?= )|\.$"
+    rf"[2-9](?:(?:[.,]\d+)?[{SPACES}]?[%‰°]|[{SPACES}][^\W\d_]|[,;:!?](?= )|\.$"
     rf"|[\u3041-\u9fff](?<![年月日天時时点點分秒号號世級级]))"
 )
 
@@ -290,11 +292,19 @@ class _Pair:
             [
                 number
                 for number in rest
-                if _spoken(number).isdisjoint(answers)
-                and not _has_other_unit(number.readings, others, *texts)
+                if ("minus" in number.measures and not may_be_negative)
+                or (
+                    _spoken(number).isdisjoint(answers)
+                    and not _has_other_unit(number.readings, others, *texts)
+                )
             ]
-            for rest, answers, others, texts in zip(
-                self.rest, values, there, (self.texts, self.texts[::-1]), strict=True
+            for rest, answers, others, texts, may_be_negative in zip(
+                self.rest,
+                values,
+                there,
+                (self.texts, self.texts[::-1]),
+                reversed(self.may_be_negative),
+                strict=True,
             )
         ]
         self.cut_elsewhere()
@@ -377,7 +387,9 @@ def changed_words(source: str, translation: str, *, src_lang: str, tgt_lang: str
     """The numbers in words of both sides that the other side does not have; both, or none."""
     src_words = numbers_in_words(source, src_lang)
     tgt_words = numbers_in_words(translation, tgt_lang)
-    is_sure = all(words.certain and not words.has_half for words in (src_words, tgt_words))
+    is_sure = any(words.certain for words in (src_words, tgt_words)) and not any(
+        words.has_half for words in (src_words, tgt_words)
+    )
     if not is_sure or may_be_converted(source, translation):
         return Unmatched([], [])
     texts = (source, translation)
@@ -388,7 +400,27 @@ def changed_words(source: str, translation: str, *, src_lang: str, tgt_lang: str
     differences = {abs(a - b) for a, b in itertools.product(*values)}
     if 1.0 in differences and any(map(_FLOOR.search, texts)):
         return Unmatched([], [])
-    return Unmatched(src, tgt) if src and tgt else Unmatched([], [])
+    if src and tgt:
+        return Unmatched(src, tgt)
+    return Unmatched(
+        *map(_dropped, (src, tgt), texts, (tgt_words, src_words), (src_lang, tgt_lang))
+    )
+
+
+def _dropped(
+    missing: Sequence[Number], text: str, other_words: InWords, language: str
+) -> list[Number]:
+    """Those that surely count: not Trente, an eighteen-wheeler, a decade, nor nineteen ten."""
+    centuries = {value // 100 for value in other_words.values}
+    return [
+        number
+        for number in missing
+        if limits.MIN_DROPPED <= float(*number.readings) < 100
+        and number.readings.isdisjoint(centuries)
+        and number.text in text
+        and f"{number.text}-" not in text
+        and 10 not in scales_of(language).of_word(number.text.split()[-1])
+    ]
 
 
 def changed_date(
@@ -453,18 +485,32 @@ def changed_time(
 ) -> tuple[str, str] | None:
     """The times of each side, such as "half past two" and "halb zwei", if they are two."""
     sides = ((source, src_lang), (translation, tgt_lang))
-    times = [times_in_words(*side)[0] for side in sides]
-    if not any(times):
-        return None
-    return _changed_value(*(words or _times(*x) for words, x in zip(times, sides, strict=True)))
+    for kind, in_digits in ((":", _times), ("½", _halves)):
+        said = [times_in_words(*side, kind)[0] for side in sides]
+        if any(said):
+            values = (own or in_digits(*side) for own, side in zip(said, sides, strict=True))
+            if changed := _changed_value(*values):
+                return changed
+    return None
 
 
 def _times(text: str, language: str) -> dict[float, str]:
     """The times in digits of a text, in minutes of 12 hours."""
-    read = (
-        (n.text, str(x).split(":")) for n in numbers_of(text, lang=language) for x in n.readings
-    )
-    return {(60 * int(at[0]) + int(at[1])) % 720: name for name, at in read if len(at) == 2}
+    numbers = numbers_of(text, lang=language)
+    times = {(n, str(x)) for n in numbers for x in n.readings if ":" in str(x)}
+    for number in numbers:
+        end = (number.start or 0) + len(number.text)
+        if len(number.digits) < 3 and (number.measures & {"am", "pm"} or _HOUR.match(text, end)):
+            times.add((number, f"{number.digits}:0"))
+    read = ((number.text, [*map(int, time.split(":"))]) for number, time in times)
+    return {(60 * time[0] + time[1]) % 720: name for name, time in read}
+
+
+def _halves(text: str, language: str) -> dict[float, str]:
+    """The numbers in digits and a half, in sixtieths."""
+    numbers = numbers_of(text, lang=language)
+    values = ((n, x) for n in numbers for x in n.readings if not isinstance(x, str))
+    return {60 * x: n.text for n, x in values if x % 1 == 0.5}
 
 
 def changed_ordinal(
@@ -576,6 +622,7 @@ def _missing(
     """The numbers in words of a text that the other one has neither in digits nor in words."""
     there = other_words.values.union(*map(_spoken, others))
     there |= phrase_values(texts[1], "", words)
+    there |= {int(str(x).partition(":")[2] or 0) for n in others for x in n.readings}
     return [
         Number(name, None, frozenset([value]))
         for value, name in words.items()

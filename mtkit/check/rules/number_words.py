@@ -8,7 +8,8 @@ The words are in `number_words.tsv`, in rows of a kind, the value and its words.
     en, de, …    words that may be this number; a `*` is any ending. Behind `0-99` stand the names
                  of all numbers, as num2words writes them, behind `=5` all forms of a name, and
                  behind `1.` the ordinals from the first on, with a `?` if they have other meanings,
-                 and behind `:30` half past an hour `{h}`, where `n` stands for minutes `{n}`
+                 behind `:30` half past an hour `{h}`, where `n` stands for minutes `{n}`, and
+                 behind `½30` numbers and a half
     calendar     names of the months and of the days of the week from Monday on, by language; `-` is
                  a name with other meanings. In English and Turkish they have capitals.
     afternoon    words of the hours after noon, of any language; `_` is a space
@@ -36,7 +37,7 @@ from fractions import Fraction
 
 from mtkit.base.text import WORD, base_language
 from mtkit.check.rules import limits
-from mtkit.check.rules.scales import is_unspaced, scales_of, table
+from mtkit.check.rules.scales import is_unspaced, scales_of, table, units_of_words
 
 
 def _read_words() -> dict[str, list[tuple[str, list[str]]]]:
@@ -82,7 +83,7 @@ _HAN_DAYS = ("一二三四五六日", "月火水木金土日", "월화수목금�
 _HALVES = {"half", "halb", "halbe", "halben", "halbes", "einhalb", "demi", "demie", "eineinhalb"}
 _HALVES |= {"полтора", "полторы", "пол", "pół", "półtora", "półtorej", "wpół", "साढ़े", "आधा", "आधी"}
 _HALVES |= {"media", "medio", "mezza", "mezzo", "meia", "meio", "anderhalf", "anderhalve"}
-_GERMAN_HALF = re.compile("einhalb|anderthalb")
+_GERMAN_HALF, _AND_A_HALF = re.compile("einhalb|anderthalb"), re.compile("(.+)(?:ein|[eë]n)halb?f?")
 # Words that may stand inside of a number.
 _JOINTS = {"and", "et", "und", "a", "de", "y", "e", "en", "og", "och", "i", "и", *_HALVES}
 # Scales that are words only behind digits: "3 m", "5k".
@@ -178,18 +179,20 @@ def numbers_in_words(text: str, language: str) -> InWords:
     words = _WORD.findall(text.lower()) if known else []
     begins = _begins(code)
     is_half = any(word in _HALVES or _GERMAN_HALF.search(word) for word in words)
-    total = part = 0.0
+    # Three euros fifty are 3.50, and a metre fifty 150 cm: the last number, and that before a unit.
+    total = part = last = whole = 0.0
     run: list[str] = []
     is_certain, at = True, 0
 
     def end() -> None:
-        nonlocal total, part, is_certain
+        nonlocal total, part, last, is_certain
+        last = total + part if run else 0.0
         if run:
-            values.add(total + part)
-            if is_certain and total + part >= 2:
-                certain.append((total + part, " ".join(run)))
+            values.update((last, whole + last / 100, 100 * whole + last) if whole else (last,))
+            if is_certain and last >= 2 and not whole:
+                certain.append((last, " ".join(run)))
             if run[-1] in ordinals_of(code):
-                ordinals[total + part] = " ".join(run)
+                ordinals[last] = " ".join(run)
             run.clear()
         total, part, is_certain = 0.0, 0.0, True
 
@@ -228,13 +231,17 @@ def numbers_in_words(text: str, language: str) -> InWords:
             is_certain &= phrase in _cardinals(code) or _is_one_word(phrase, code)
         elif phrase not in _JOINTS:
             end()
+            whole = last if phrase in units_of_words() else 0.0
         at += size
     end()
     return InWords(frozenset(values), tuple(certain), is_half, ordinals)
 
 
-def times_in_words(text: str, language: str) -> tuple[dict[int, str], str]:
-    """The times in words of a text, in minutes of 12 hours, with these; and what is left of it."""
+def times_in_words(text: str, language: str, kind: str = ":") -> tuple[dict[int, str], str]:
+    """The times in words of a text, in minutes of 12 hours, with these; and what is left of it.
+
+    With the kind "½" these are not times, but numbers and a half, in sixtieths.
+    """
     code, times = base_language(language), dict[int, str]()
 
     def value_of(word: str) -> int:
@@ -242,19 +249,20 @@ def times_in_words(text: str, language: str) -> tuple[dict[int, str], str]:
             return int(word)
         if code in _HAN_LANGUAGES:
             return int(of_han(word))
-        value = _known(code).get(word.replace("-", " "))
-        return _part(word, code) or 99 if value is None else value
+        value = _known(code).get(word.replace("-", " "), _part(word, code))
+        return 99 if value is None else int(value)
 
     text = text.lower()
-    for sign, minutes, literal, pattern in _clocks(code):
+    for sign, minutes, literal, pattern in _clocks(code, kind):
         if literal not in text:
             continue
 
-        def hidden(match: re.Match[str], sign: int = sign, minutes: int = minutes) -> str:
-            hour, part = value_of(match["h"]), minutes or value_of(match["n"])
+        def hidden(match: re.Match[str], sign: int = sign, minutes: int | None = minutes) -> str:
+            hour = value_of(match["h"])
+            part = value_of(match["n"]) if minutes is None else minutes
             if hour > 24 or part > 59 or (part % 5 and code not in _HAN_LANGUAGES):
                 return match[0]
-            times[(60 * hour + sign * part) % 720] = match[0]
+            times[(60 * hour + sign * part) % (720 if kind == ":" else 6000)] = match[0]
             return " " * len(match[0])
 
         text = pattern.sub(hidden, text)
@@ -262,20 +270,22 @@ def times_in_words(text: str, language: str) -> tuple[dict[int, str], str]:
 
 
 @functools.cache
-def _clocks(code: str) -> list[tuple[int, int, str, re.Pattern[str]]]:
+def _clocks(code: str, kind: str) -> list[tuple[int, int | None, str, re.Pattern[str]]]:
     """The phrases for times: the sign of the minutes, these, a part of the phrase, its pattern."""
     is_han = code in _HAN_LANGUAGES
     word = r"\d{1,2}|" + (
         "[一二三四五六七八九十两]{1,3}" if is_han else rf"{_LETTER}{{1,14}}(?:-{_LETTER}{{1,9}})?"
     )
     # Not the one of twenty-one.
-    edges = ("", "") if is_han else (r"(?<![\w-])(?<! et )(?<! e )(?:", rf")(?!{_LETTER})")
+    edges = ("", "")
+    if not is_han:
+        edges = (r"(?<![\w:.,-])(?<! et )(?<! e )(?:", rf")(?!{_LETTER}|[:.,]?\d)")
     clocks = []
-    rows = [row for row in _WORDS.get(code, ()) if row[0][0] == ":"]
+    rows = [row for row in _WORDS.get(code, ()) if row[0][0] == kind]
     for key, way in ((key, way.replace("_", " ")) for key, ways in rows for way in ways):
         literal = max(re.split(r"\{.\}|.\?|\[.*?\]|\(.*?\)", way), key=len)
         form = way.format(h=f"(?P<h>{word})", n=f"(?P<n>{word})").join(edges)
-        minutes = 0 if "n" in key else abs(int(key[1:]))
+        minutes = None if "n" in key else abs(int(key[1:]))
         clocks.append((-1 if "-" in key else 1, minutes, literal, re.compile(form)))
     return clocks
 
@@ -359,12 +369,17 @@ def _cardinals(code: str) -> frozenset[str]:
 
 
 @functools.cache
-def _known(code: str) -> dict[str, int]:
+def _known(code: str) -> dict[str, float]:
     """The values of phrases, without hyphens; empty for a language that is not known."""
     if not _names(code):
         return {}
-    rows = [row for row in _WORDS[code] if row[0].isdecimal()]
-    known = {word: int(value) for value, words in rows for word in words if word[-1] != "*"}
+    rows = [row for row in _WORDS[code] if row[0][0].isdecimal()]
+    known = {
+        word: float(value)
+        for value, words in rows
+        for word in words
+        if value != "0-99" and value != "1." and word[-1] != "*"
+    }
     # Also those of English, German and French, whose languages may not be known.
     for calendar in map(_calendar, ("en", "de", "fr", code)):
         known |= {name: place for name, place in calendar.items() if place <= _MONTHS}
@@ -449,7 +464,9 @@ def _english_forms(name: str, _value: int) -> Iterator[str]:
     before, _, last = name.rpartition(" ")
     regular = f"{last[:-1]}ieth" if last.endswith("y") else f"{last}th"
     ordinal = _ENGLISH_ORDINALS.get(last, regular)
-    for form in (ordinal, f"{ordinal}s", re.sub("y$", "ie", last) + "s"):
+    # Seconds are a unit.
+    forms = (ordinal, f"{ordinal}s", re.sub("y$", "ie", last) + "s")
+    for form in forms if last != "two" else forms[::2]:
         yield f"{before} {form}".lstrip()
 
 
@@ -502,7 +519,7 @@ def _scales(word: str, code: str) -> tuple[int, ...]:
 
 
 @functools.lru_cache(limits.MAX_KEPT_WORDS)
-def _part(word: str, code: str) -> int | None:
+def _part(word: str, code: str) -> float | None:
     """The value of a word by its parts: `dreihundertzwanzig`, `fünfjährig`; None if it has none."""
     if len(word) > limits.MAX_WORD_LETTERS:
         return None
@@ -518,6 +535,9 @@ def _part(word: str, code: str) -> int | None:
                 parts = (right, right.removeprefix(joint), f"{name[-1]}{right}")
                 rests = [known[part] for part in parts if part in known]
                 return value * scale + (rests[0] if rests else _part(right, code) or 0)
+    # dreieinhalb
+    if (half := _AND_A_HALF.fullmatch(word)) and half[1] in known:
+        return known[half[1]] + 0.5
     pattern, stems = _prefixes(code)
     match = pattern.match(word)
     return None if match is None else stems[match[0]]
@@ -537,7 +557,7 @@ def _is_one_word(word: str, code: str) -> bool:
     return _one_word(code).fullmatch(word) is not None or _age(word, code) is not None
 
 
-def _age(word: str, code: str) -> int | None:
+def _age(word: str, code: str) -> float | None:
     """The years of a word such as `fünfzigjährig`, `пятидесятилетний` or `cinquantenne`."""
     match = _AGE.fullmatch(word)
     if match is None:

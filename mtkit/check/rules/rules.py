@@ -368,9 +368,12 @@ def _numbers(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
 
 
 def _number_words(src: Text, tgt: Text) -> Iterator[Finding]:
-    if all(has_number_words(side.plain, side.words, side.language) for side in (src, tgt)):
+    sides = (src, tgt)
+    if all(has_words_for_numbers(side.language) for side in sides) and any(
+        has_number_words(side.plain, side.words, side.language) for side in sides
+    ):
         rest = changed_words(src.plain, tgt.plain, **_languages(src, tgt))
-        if rest.src:
+        if rest.src or rest.tgt:
             yield Finding("numbers", _changed(rest), 0.7)
 
 
