@@ -18,6 +18,7 @@ from mtkit.documents import (
     ALL_TRANSLATED,
     FORMATS,
     STRUCTURED,
+    UNREAD,
     DistinctLines,
     open_document,
     plain_text,
@@ -50,7 +51,7 @@ def format_of(given: str | None, path: Path | None) -> str:
     ending = given or _ending_of(path)
     if ending in _HTML:
         return "html"
-    return ending if ending in {*FORMATS, *STRUCTURED, *shared.UNREAD} else "text"
+    return ending if ending in {*FORMATS, *STRUCTURED, *UNREAD} else "text"
 
 
 def _ending_of(path: Path | None) -> str:

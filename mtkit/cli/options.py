@@ -50,8 +50,6 @@ PathArgument = _GivenPath(path_type=Path)
 # Text that has a path in it, or may be one.
 PathText = _GivenPath()
 
-# Documents that cannot be read; as text, their fault would be another one.
-UNREAD = ("doc", "odp", "ods", "pdf", "ppt", "rtf", "xls", "xlsx")
 # Characters of the first column of a help page; a longer option has a line to itself.
 _OPTION_WIDTH = 26
 
@@ -491,7 +489,7 @@ def name_of(path: Path) -> str:
 def refuse_document(path: Path) -> None:
     """Refuse a document, by its ending, where lines of text are read."""
     from mtkit.base.text import uncompressed_name
-    from mtkit.documents import FORMATS
+    from mtkit.documents import FORMATS, UNREAD
 
     if uncompressed_name(path).suffix.lower()[1:] in (*FORMATS, *UNREAD):
         command = click.get_current_context().command_path

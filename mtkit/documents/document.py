@@ -179,6 +179,9 @@ STRUCTURED = {
     for ending in endings.split()
 }
 
+# Documents that cannot be read; as text, their fault would be another one.
+UNREAD = ("doc", "odp", "ods", "pdf", "ppt", "rtf", "xls", "xlsx")
+
 _BEGINNINGS = {
     b"%PDF-": "it is a PDF, which mtkit does not read; convert it to .docx",
     b"{\\rtf": "it is RTF; save it as .docx",
@@ -199,9 +202,10 @@ def open_document(name: str, data: bytes, *, format: str | None = None, **option
         if data.startswith(beginning):
             raise MtkitError(f"{name}: {reason}")
     if ending not in FORMATS:
-        advice = "save it as .docx or .pptx, or copy its texts into one; mtkit reads "
-        advice += ", ".join(FORMATS)
-        if ending in STRUCTURED:
+        advice = f"give --format, one of {', '.join(FORMATS)}"
+        if ending in UNREAD:
+            advice = "save it as .docx or .pptx, or copy its texts into one"
+        elif ending in STRUCTURED:
             advice = f"{STRUCTURED[ending]}, or give --format text to translate it line by line"
         raise MtkitError(
             f"{name}: its format '{ending or 'unknown'}' cannot be translated; {advice}"

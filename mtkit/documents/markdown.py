@@ -46,7 +46,7 @@ _KEPT = re.compile(
 # A formula in a text, as Pandoc and MathJax find it, and the lines of one: its first line has no
 # other text, and so has its last one. `\[words\]` are only brackets.
 _FORMULA = re.compile(
-    r"(?<!\$)\$\$[^$]+\$\$|(?<![\w$])\$(?=\S)(?:\\.|[^$\\\n])*+(?<=\S)\$(?!\d)"
+    r"(?<!\$)\$\$[^$]+\$\$(?!\d)|(?<![\w$])\$(?=\S)(?:\\.|[^$\\\n])*+(?<=\S)\$(?!\d)"
     r"|(\\{1,2})(?:\((?P<a>(?:(?!\\{1,2}[()]).)*+)\1\)|\[(?P<b>(?:(?!\\{1,2}[\[\]]).)*+)\1\])",
     re.DOTALL,
 )
@@ -59,7 +59,7 @@ _DIRECTIVE = re.compile(
     r"|export\s+(?:const|default|function|let)\b).*$",
     re.MULTILINE,
 )
-_TITLE = re.compile(r'^[ \t]*(?:(?:!!!|\?\?\?|===).*"|:{3,} ?\w+(?: \w|\[)).*$', re.MULTILINE)
+_TITLE = re.compile(r'[ \t]*(?:(?:!!!|\?\?\?|===).*"|:{3,} ?\w+(?: \w|\[))')
 # What has paragraphs under it that are indented: an admonition, a tab, a footnote, a definition.
 _BEGIN = re.compile(
     r"(?:!!!|\?\?\?\+?|===[!+]?(?=[ \t]\"))[ \t]"
@@ -73,12 +73,15 @@ _BLOCK = (
     r"|(?:[*_-]\s*){3,}$|\[[^\]]*\]:|:::|!!!|\?\?\?|:\s))"
 )
 _HTML_TAG = re.compile(r"<(/?)([a-zA-Z][\w-]*+)")
-# What says in a tag that its text is not translated.
-_UNTRANSLATED = r"\s(?:translate=[\"']?no\b|class=[\"']?[^<>\"']{0,200}\bnotranslate\b)"
+# A tag that says that its text is not translated.
+_UNTRANSLATED = re.compile(
+    r"<[a-z](?:[^<>\"']|\"[^\"]*\"|'[^']*')*?\s(?:translate=[\"']?no\b"
+    r"|class=(?:[\"'](?:[^<>\"']*\s)?notranslate[\s\"']|notranslate[\s>]))",
+    re.IGNORECASE,
+)
 # Lines of a `pre` mean something; the value of an attribute may have a `>`.
 _HTML_PART = re.compile(
-    rf"(?P<kept><(?P<whole>[a-z][\w-]*+)(?:(?<=<pre)|(?<=<textarea)|(?=[^<>]*{_UNTRANSLATED}))"
-    r"(?=[\s>]).*?(?:</(?P=whole)\s*>|\Z))"
+    r"<(?P<whole>pre|textarea)(?=[\s>]).*?(?:</(?P=whole)\s*>|\Z)"
     r"|<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z)|<!\[CDATA\[.*?(?:\]\]>|\Z)|<![^<>]*>"
     r"|<(?P<end>/?)(?P<name>[a-zA-Z][\w-]*+)(?:(?>=\s*(?:\"[^\"]*\"|'[^']*')|[^<>]))*+>",
     re.DOTALL | re.IGNORECASE,
@@ -117,6 +120,7 @@ class Markdown(Document):
         self._file = TextFile(data)
         self._parser, self._references = _parser(), dict[str, Any]()
         self._places: list[_Place] = []
+        self._titles = 0
         front = _FRONT.match(self._file.text)
         rows = list(_separated(self._file.rows, front.end() if front else 0))
         # Where the search for the next cell begins, in each line.
@@ -129,7 +133,7 @@ class Markdown(Document):
             around = token.type if is_cell or token.markup.startswith("#") else ""
         notes = {
             "texts that were not understood keep their text": not_read,
-            "titles of admonitions and tabs stay as they are": len(_TITLE.findall(self._file.text)),
+            "titles of admonitions and tabs stay as they are": self._titles,
         }
         self.notes += [f"{note}: {count:,}" for note, count in notes.items() if count]
 
@@ -176,11 +180,14 @@ class Markdown(Document):
             spans += [(start + column + c.start(), start + column + c.end()) for c in characters]
             spans += [(0, 0)] * (1 + len(text) - len(text.rstrip()))
         kept = [*_DIRECTIVE.finditer(content)][::-1]
-        at, group = 0, list[Piece]()
+        at, group, hidden = 0, list[Piece](), set[re.Match[str]]()
         for piece in [*pieces, Piece("", "", _BREAK)]:
             while kept and kept[-1].end() <= at:
                 kept.pop()
-            if piece.name == _BREAK or (kept and kept[-1].start() <= at):
+            is_hidden = bool(kept) and kept[-1].start() <= at
+            if is_hidden:
+                hidden.add(kept[-1])
+            if is_hidden or piece.name == _BREAK:
                 _, inside, after = words_of(group, pairs=False)
                 if has_letters("".join(each.value for each in inside if each.name is None)):
                     line, codes = _line(inside)
@@ -195,6 +202,7 @@ class Markdown(Document):
             else:
                 group.append(piece)
             at += len(piece.source)
+        self._titles += sum(1 for line in hidden if _TITLE.match(line[0]))
         return True
 
     def _markdown(self, line: str, codes: Tags) -> str | None:
@@ -343,7 +351,7 @@ def _html_pieces(content: str) -> list[Piece]:
         if tag:
             at, name = tag.end(), (tag["name"] or tag["whole"] or "").lower()
             is_break = name == "pre" or (name and name not in Blocks.kinds)
-            has_end = not tag["kept"] and (Blocks.kinds.get(name) == "around" or name in _COPIED)
+            has_end = Blocks.kinds.get(name) == "around" or name in _COPIED
             code = f"{tag['end']}{name}" if has_end else ""
             pieces.append(Piece(tag[0], tag[0], _BREAK if is_break else code))
     return list(_with_copied(pieces))
@@ -357,18 +365,23 @@ def _hard(codes: Tags) -> Tags:
 def _with_copied(pieces: Sequence[Piece]) -> Iterator[Piece]:
     """The pieces, with each element of HTML that is copied as one code."""
     pieces = list(_with_ends(pieces))
-    partners, at = partners_of([piece.name or "" for piece in pieces]), 0
+    names = [
+        tag[1] + tag[2].lower()
+        if piece.name is not None and (tag := _HTML_TAG.match(piece.source))
+        else piece.name or ""
+        for piece in pieces
+    ]
+    partners, at = partners_of(names), 0
     while at < len(pieces):
-        is_copied = pieces[at].name in _COPIED or re.search(
-            f"<.*{_UNTRANSLATED}", pieces[at].source
-        )
+        is_copied = pieces[at].name in _COPIED or _UNTRANSLATED.match(pieces[at].source)
         stop = partners.get(at, at) if is_copied else at
         source = "".join(piece.source for piece in pieces[at : stop + 1])
         # What was deleted and what stands there for it are two words.
         name = pieces[at].name or "/"
         if at and pieces[at - 1].name in ("/del", "/ins", "/*s") and name[0] not in f"/{_BREAK}":
             yield Piece("", " ")
-        yield pieces[at] if stop == at else Piece(source, _LINE_END.sub(" ", source), "")
+        kind = _BREAK if name == _BREAK else ""
+        yield pieces[at] if stop == at else Piece(source, _LINE_END.sub(" ", source), kind)
         at = stop + 1
 
 

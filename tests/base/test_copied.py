@@ -106,6 +106,7 @@ e.g. z.B. i.e. d.h. U.S. a.m. Ph.D. etc.and end.Next Ende.Der fin.La work.in pro
 3.5 1.000,50 24.12.2026 1.2.3 §5.b Nr.3a J.R.R. Tolkien
 $5, US$ 5, $US 5, A$AP, $19.99, $AUD 50, $CAN 5, $1m, Ke$ha
 and/or, km/h, 1/2, 24/7, he/she, either / or, 3/4-inch, w/o
+$$5 and $$6, \\[note\\], \\(see below\\)
 [1] [x] [sic] [a][b] [...] <3 5 < 6 > 4 a<b, @ home, @ 5, C#, #1, #tag, 5 * 3, a_b
 { a b c }
 Wirklich?Ja!Nein...Doch, weiter.

@@ -61,8 +61,9 @@ def test_a_wrong_number_of_translations_or_other_codes_are_an_error(translations
 @pytest.mark.parametrize(
     ("name", "data", "reason"),
     [
-        ("a.xyz", b"", "'xyz' cannot be translated; .* give --format"),
-        ("a", b"", "'unknown' cannot be translated; .* give --format"),
+        ("a.xyz", b"", "'xyz' cannot be translated; give --format, one of md"),
+        ("a", b"", "'unknown' cannot be translated; give --format, one of md"),
+        ("a.ods", b"PK", "'ods' cannot be translated; save it as .docx or .pptx, or copy"),
         ("a.docx", b"%PDF-1.7", "PDF"),
         ("a.docx", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1...", "password"),
     ],

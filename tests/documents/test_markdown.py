@@ -227,6 +227,7 @@ def test_cells_and_list_items_with_the_same_words_as_their_marks_are_found():
         ("$$\nx = y\n$$\n\nText $a_b$ for $5.", ["Text <x1/> for $5."]),
         ("$$\na\n\n- b\n= c\n$$\nIs $a*b*c$ or $x_1 + y_2$", ["Is <x1/> or"]),
         ("It \\(x_1\\) is \\\\[ab\\\\] or", ["It <x1/> is <x2/> or"]),
+        ("It costs $$5 and $$6 or $$2x = 1$$ now", ["It costs $$5 and $$6 or <x1/> now"]),
         ("> \\[\n> E = m\n> \\]\n\nOne $$\\text{for a}$$", ["One"]),
         ("\\begin{align}\na &= b\n- c\n\\end{align}\n\nOne", ["One"]),
         ("Some[^n] text.\n\n[^n]: A note.\n    More.", ["Some<x1/> text.", "A note. More."]),
@@ -325,7 +326,8 @@ End.
     lines = [segment.line for segment in open_document("a.md", text.encode()).segments]
     assert lines[:3] == ["A<x1/> dog", "One goes on", "Second."]
     assert lines[3:] == ["Two <g1>r</g1>", "Body.", "Term", "Meaning.", "More.", "End."]
-    read = document('=== "A tab"\n\n    In it.\n\n::: tip A title\nBody.\n:::\n')
+    code = '```\n!!! note "Code"\n```\n<pre>\n=== "Code"\n</pre>\n'
+    read = document(f'=== "A tab"\n\n    In it.\n\n::: tip A title\nBody.\n:::\n\n{code}')
     assert [segment.line for segment in read.segments] == ["In it.", "Body."]
     assert read.notes == ["titles of admonitions and tabs stay as they are: 2"]
 
@@ -342,6 +344,35 @@ def test_what_html_marks_is_not_translated():
     new = read.write(["C <x1/> A", "D <x1/> <g3>G</g3> <g2>F</g2> <g4>H</g4> <g5>I</g5>"]).decode()
     assert '<div>C <span translate="no">B</span> A</div>' in new
     assert '<span class="x notranslate">e</span> **G** ~~F~~ <del>H</del> <ins>I</ins>' in new
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ('<div><img translate="no" src="x">\nA dog.\n</div>', ["A dog."]),
+        ('<input class="notranslate">\n<p>A dog.</p>\n<p>A cat.</p>', ["A dog.", "A cat."]),
+        ('<div class="notranslate"><div>a</div> b</div>', []),
+        ('<div><video translate="no">a</video> b <button translate=no>c</button></div>', ["b"]),
+        ("<p id='a > b' class='x notranslate'>a <p>b</p>", ["a", "b"]),
+        *(
+            (f"<div {attributes}>A dog</div>", [] if is_kept else ["A dog"])
+            for attributes, is_kept in {
+                'class="a-notranslate"': False,
+                'class="no notranslate-me"': False,
+                'title="a translate=no b"': False,
+                'data-translate="no"': False,
+                'translate="yes"': False,
+                "class=notranslate": True,
+                "class='a\nnotranslate b'": True,
+                'title="a > b" TRANSLATE="NO"': True,
+            }.items()
+        ),
+    ],
+)
+def test_only_an_element_that_html_marks_is_not_translated(text: str, lines: list[str]):
+    read = document(f"{text}\n")
+    assert [segment.line for segment in read.segments] == lines
+    assert read.write(lines).decode() == f"{text}\n"
 
 
 def test_blocks_of_html_are_translated():

@@ -418,6 +418,8 @@ _MARKDOWN: dict[str, str] = {
     "code of all lengths": " ".join("`" * n for n in range(1, 500)) + " a",
     "tags": "a " + "<b>" * 30_000 + " c",
     "tags that do not end": "a " + "<b " * 30_000,
+    "signs of less": "a < b " * 30_000,
+    "classes that do not end": "<p>a\n" + "<b class='a " * 30_000,
     "comments that do not end": "a " + "<!--" * 30_000,
     "addresses that do not end": "a " + "<http://" * 30_000,
     "entities": "a " + "&amp;" * 30_000,
