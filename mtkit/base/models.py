@@ -8,6 +8,7 @@ messages, nor keys of dictionaries, nor which values were given: with them it is
 
 from __future__ import annotations
 
+import copyreg
 import functools
 import math
 import operator
@@ -77,8 +78,16 @@ class InvalidValuesError(MtkitError, ValueError):
     """Values that are wrong, as pydantic's `errors` say; its text is about the first of them."""
 
     def __init__(self, origin: str, error: Any) -> None:
-        self.errors: Callable[[], list[dict[str, Any]]] = error.errors
+        self._errors: list[dict[str, Any]] = error.errors()
         super().__init__(f"{origin}: {explain(error)}")
+
+    def errors(self) -> list[dict[str, Any]]:
+        """As of pydantic's error."""
+        return self._errors
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Also of a worker process.
+        return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined]
 
 
 def explain(error: Any) -> str:

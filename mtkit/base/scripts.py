@@ -94,7 +94,8 @@ def script_table(language: str) -> npt.NDArray[np.bool_] | None:
 
 def _everything() -> str:
     """All code points below `END`, in their order."""
-    return np.arange(END, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
+    # Python knows this name of an encoding, in the order of bytes of the CPU, without its files.
+    return np.arange(END, dtype=np.uint32).tobytes().decode("utf-32", "surrogatepass")
 
 
 def script_share(text: str, language: str) -> tuple[int, float] | None:
@@ -102,7 +103,7 @@ def script_share(text: str, language: str) -> tuple[int, float] | None:
     table = script_table(language)
     if table is None:
         return None
-    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    codes = np.frombuffer(text.encode("utf-32", "surrogatepass"), np.uint32)[1:]
     codes = np.minimum(codes, END - 1)
     is_letter = (kinds_of_characters()[codes] & LETTER) != 0
     letters = int(is_letter.sum())

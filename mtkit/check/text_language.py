@@ -53,9 +53,9 @@ def changed_pairs(pairs: Iterable[Pair]) -> list[Pair]:
 
 def wrong_languages(pairs: Sequence[Pair], codes: tuple[str, str]) -> str:
     """What is wrong with the languages of pairs, by samples of all parts; or nothing."""
-    changed, wrong = changed_pairs(pairs), []
-    if changed and len(pairs) < _MIN_LINES:
+    if len(pairs) < _MIN_LINES:
         return ""
+    changed, wrong = changed_pairs(pairs), []
     from mtkit.base import language_id
 
     # Numbers stay, and blank lines.

@@ -67,7 +67,6 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SIDES = ("source", "target"), ("src", "tgt")
 
 
-@checks_arguments
 def parallel_files(
     src: Path | str, tgt: Path | str, *, weight: float = 1.0, tag: str | None = None
 ) -> Source:
@@ -80,7 +79,7 @@ def parallel_files(
         MtkitError: for a file that is missing, or that cannot be read more than once. While
             reading: for damaged compression, and if the files have different numbers of lines.
     """
-    return _ParallelFiles(Path(src), Path(tgt)).weighted(weight, tag)
+    return _ParallelFiles(src, tgt).weighted(weight, tag)
 
 
 def parse_source(
@@ -213,7 +212,9 @@ def _without_returns(lines: list[bytes], repairs: Counter[str]) -> list[bytes]:
 class _ParallelFiles(Source):
     unit = "line"
 
-    def __init__(self, src: Path, tgt: Path) -> None:
+    @checks_arguments
+    def __init__(self, src: Path | str, tgt: Path | str) -> None:
+        src, tgt = Path(src), Path(tgt)
         for path in (src, tgt):
             check_file(path)
         super().__init__(f"{src} and {tgt}")

@@ -6,6 +6,7 @@ A `Source` yields its pairs as blocks of bytes, any number of times and in bound
 from __future__ import annotations
 
 import itertools
+import numbers
 import os
 import re
 import unicodedata
@@ -67,13 +68,14 @@ class Reading:
 
 def check_weight(name: str, weight: float, tag: str | None) -> None:
     """Refuse what cannot be the weight of the source `name`, and the name of its tag."""
-    is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
+    is_number = isinstance(weight, numbers.Real) and not isinstance(weight, bool)
     if not is_number or not 0 < weight <= _LARGEST_WEIGHT:
         raise MtkitError(
             f"{name}: the weight must be a number above 0 and at most {_LARGEST_WEIGHT:,}, "
             f"not {weight!r}"
         )
-    if tag is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,49}", tag):
+    name_of_tag = r"[A-Za-z0-9][A-Za-z0-9_-]{0,49}"
+    if tag is not None and not (isinstance(tag, str) and re.fullmatch(name_of_tag, tag)):
         raise MtkitError(
             f"{name}: {tag!r} cannot be the name of a tag; use at most 50 letters, digits, "
             "hyphens and underscores of ASCII, a letter or digit first"
@@ -111,7 +113,8 @@ class Source(ABC):
     def weighted(self, weight: float, tag: str | None = None) -> Self:
         """Set the weight and the tag; returns the source. Raises as `check_weight`."""
         check_weight(self.name, weight, tag)
-        self.weight, self.tag = weight, tag
+        # A number of NumPy cannot be written as JSON.
+        self.weight, self.tag = weight if isinstance(weight, int) else float(weight), tag
         return self
 
     def facts(self) -> dict[str, Any]:

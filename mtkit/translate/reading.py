@@ -6,7 +6,7 @@ import itertools
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from mtkit.base.arguments import ArgumentError
 from mtkit.base.yaml import shown
@@ -14,6 +14,7 @@ from mtkit.base.yaml import shown
 # A window has at most this many lines, and ends earlier after this many characters.
 WINDOW_LINES = 2048
 WINDOW_CHARACTERS = 1_000_000
+_NO_LINE = object()
 
 T = TypeVar("T")
 
@@ -85,14 +86,18 @@ def pair_windows(
         ArgumentError: if there are more or fewer of the others, or an item is not text, when this
             is detected.
     """
-    is_repeated = isinstance(others, itertools.repeat)
-    pairs = zip(sources, others) if is_repeated else itertools.zip_longest(sources, others)  # noqa: B905
+    pairs: Iterator[tuple[Any, Any]] = itertools.zip_longest(sources, others, fillvalue=_NO_LINE)
+    if isinstance(others, itertools.repeat):
+        pairs = zip(sources, others, strict=False)
+    numbers = itertools.count(1)
 
-    def size(pair: tuple[str, str]) -> int:
-        for text in pair:
+    def size(pair: tuple[Any, Any]) -> int:
+        number = next(numbers)
+        for text, longer in zip(pair, ("second", "first"), strict=True):
+            if text is _NO_LINE:
+                raise ArgumentError(f"lines: only the {longer} list has a line {number:,}")
             if not isinstance(text, str):
-                problem = "is not text, or its list is shorter than the other"
-                raise ArgumentError(f"lines: {shown(text)} {problem}")
+                raise ArgumentError(f"lines: line {number:,}: {shown(text)} is not text")
         return len(pair[0]) + len(pair[1])
 
     for first, window in windows(pairs, size=size):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import pytest
 
 from mtkit import DecodeConfig
@@ -25,16 +26,18 @@ if TYPE_CHECKING:
 def example(
     lines: Iterable[str],
     out: Path | None = None,
-    *,
+    *_more: int,
     count: Count = 1,
     share: float = 0.5,
     kind: Literal["a", "b"] = "a",
     pairs: Sequence[tuple[Path, Path]] = (),
+    files: Mapping[str, Path] | None = None,
+    place: Path | str | Sequence[Path | str] = "",
     terms: Mapping[str, str] | None = None,
     later: Tokenizer | None = None,
     **_others: Any,
 ) -> Any:
-    return lines, out
+    return lines, out, count, share, pairs, files, place
 
 
 @checks_arguments
@@ -48,16 +51,19 @@ class Example:
     [
         ({"lines": "text"}, "lines: pass a list of lines, such as [text], not str"),
         ({"lines": b"text"}, "lines: pass a list of lines, such as [text], not bytes"),
-        ({"lines": ["a", None]}, "lines: expected Iterable of str, not ['a', None]"),
-        ({"lines": None}, "lines: expected Iterable of str, not None"),
-        ({"count": 0}, "count: expected int, at least 1 and at most 1000000000000000000, not 0"),
-        ({"count": True}, "count: expected int, at least 1"),
-        ({"share": "0.5"}, "share: expected float, not '0.5'"),
+        ({"lines": ["a", None]}, "lines: expected a list of text, not ['a', None]"),
+        ({"lines": {"a": "b"}}, "lines: expected a list of text, not {'a': 'b'}"),
+        ({"lines": None}, "lines: expected a list of text, not None"),
+        ({"count": 0}, "count: expected a whole number of at least 1, not 0"),
+        ({"count": True}, "count: expected a whole number of at least 1, not True"),
+        ({"count": np.float64(2)}, "count: expected a whole number of at least 1, not"),
+        ({"share": "0.5"}, "share: expected a number, not '0.5'"),
         ({"kind": "c"}, "kind: expected one of a, b, not 'c'"),
-        ({"out": b"x"}, "out: expected Path or None, not b'x'"),
-        ({"pairs": [("a",)]}, "pairs: expected Sequence of tuple of Path, Path, not"),
-        ({"terms": {"a": 3}}, "terms: expected Mapping of str, str or None, not"),
-        ({"later": {"a": 3}}, "later: expected Tokenizer or None, not"),
+        ({"out": b"x"}, "out: expected None, or a path, not b'x'"),
+        ({"pairs": [("a",)]}, "pairs: expected a list of (a path, a path), not"),
+        ({"terms": {"a": 3}}, "terms: expected None, or a dictionary of text and text, not"),
+        ({"later": {"a": 3}}, "later: expected None, or Tokenizer, not"),
+        ({"place": 3}, "place: expected a path, or a list of these, not 3"),
     ],
 )
 def test_an_argument_of_another_type_is_one_line_that_names_it(wrong: Any, message: str):
@@ -68,11 +74,14 @@ def test_an_argument_of_another_type_is_one_line_that_names_it(wrong: Any, messa
 
 def test_what_is_right_is_passed_on_and_text_becomes_a_path():
     lines = iter(["a", "b"])
-    given = {"count": 2, "share": 1, "kind": "b", "pairs": [("a", Path("b"))], "other": 3}
-    assert example(lines, Path("x"), terms={"a": "b"}, later=Example(), **given) == (
-        lines,
-        Path("x"),
-    )
+    pairs = [("a", Path("b"))]
+    given = {"share": 1, "kind": "b", "pairs": pairs, "files": {"a": "b"}, "place": "c", "other": 3}
+    terms, count = {"a": "b"}, np.int64(3)
+    taken = example(lines, "x", 5, 6, count=count, terms=terms, later=Example(), **given)
+    paths = [(Path("a"), Path("b"))], {"a": Path("b")}, "c"
+    assert taken == (lines, Path("x"), 3, 1, *paths)
+    # NumPy's numbers cannot be written as JSON.
+    assert type(taken[2]) is int
     assert example(["a"])[1] is None
     assert Example(["a"]).names == ["a"]
 
@@ -86,6 +95,7 @@ def test_what_is_right_is_passed_on_and_text_becomes_a_path():
         lambda: DecodeConfig.model_validate("x"),
         lambda: load_config(None),
         lambda: load_config("demo", [3]),
+        lambda: load_config("base", {"decode.beam_size": 2}),
         lambda: Translator.load([]),
         lambda: Translator.load(None),
         lambda: Translator.load("x", workers=0),

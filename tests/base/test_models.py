@@ -139,8 +139,11 @@ def test_an_instance_is_made_with_the_checks_of_its_class_and_its_methods_can_be
     monkeypatch,
 ):
     for wrong in ({"n_heads": 0}, {"n_heads": 7}, {"n_heads": "4"}, {"heads": 4}):
-        with pytest.raises(InvalidValuesError, match=r"ModelConfig: \w+"):
+        with pytest.raises(InvalidValuesError, match=r"ModelConfig: \w+") as refused:
             ModelConfig(**wrong)
+        # From a worker process.
+        copy = pickle.loads(pickle.dumps(refused.value))
+        assert (str(copy), str(copy.errors())) == (str(refused.value), str(refused.value.errors()))
     assert isinstance(load_config("base").model, ModelConfig)
     monkeypatch.setattr(ModelConfig, "key_width", property(lambda _: 5))
     assert load_config("base").model.key_width == 5

@@ -148,13 +148,14 @@ def test_two_files_of_one_language_are_a_warning(texts: Place):
         ("a.en a.de", "en de", ""),
         ("a.en blank", "en de", "lines are marked: does each line of TGT"),
         ("a.en nine.de", "en de", ""),
+        ("name name", "en de", ""),
     ],
 )
 def test_a_text_in_another_language_is_one_warning(place: Place, files, given, message):
     english, german = map(list, zip(*PAIRS[:300], strict=True))
     texts = {"a.en": english, "a.de": german, "half.de": german[:200] + english[200:]}
     # Nine lines in another language are too few, and may be names.
-    texts |= {"blank": [""] * 300, "nine.de": german[:291] + english[:9]}
+    texts |= {"blank": [""] * 300, "nine.de": german[:291] + english[:9], "name": ["Berlin"] * 9}
     for name, lines in texts.items():
         place.write(name, "".join(f"{line}\n" for line in lines))
     source, target = given.split()

@@ -335,7 +335,7 @@ def test_a_name_that_no_folder_can_have_is_refused(name, dry_run, corpus):
         ("tgt_lang", ["", " ", "en us", "\n", "\udcff", "\0", "x" * 101, None, 5], "tgt_lang: "),
         ("user_defined_symbols", [("x" * 100_000,)], "piece is too long"),
         ("train", [[]], "no training data"),
-        ("workers", [0, -1], "workers: expected int, at least 1"),
+        ("workers", [0, -1], "workers: expected None, or a whole number of at"),
     ],
 )
 def test_what_no_preparation_can_have_is_refused(argument, values, message, corpus):
@@ -344,7 +344,9 @@ def test_what_no_preparation_can_have_is_refused(argument, values, message, corp
 
 
 def test_names_of_files_may_be_text(corpus):
-    assert corpus.prepare(train=[tuple(map(str, corpus.train))]).pairs["train"] == 200
+    check = str(corpus.folder / "checked.tsv")
+    report = corpus.prepare(train=[tuple(map(str, corpus.train))], check=check)
+    assert report.pairs["train"] == 200
 
 
 def stop(corpus: Corpus, error: type[BaseException] = KeyboardInterrupt, **given: Any) -> None:

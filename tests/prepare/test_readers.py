@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -261,8 +262,8 @@ def test_empty_files_have_no_pairs(tmp_path):
 
 def test_facts_say_where_the_pairs_are_from_and_what_the_files_hold(tmp_path):
     src, tgt = (write_lines(tmp_path / f"a.{lang}", [b"x"]) for lang in ("en", "de"))
-    source = parse_source(str(tmp_path / "a"), src_lang="en", tgt_lang="de", weight=2.5)
-    assert source.facts() == {
+    source = parse_source(str(tmp_path / "a"), src_lang="en", tgt_lang="de", weight=np.float32(2.5))
+    assert json.loads(json.dumps(source.facts())) == {
         "kind": "lines",
         "src": "a.en",
         "tgt": "a.de",

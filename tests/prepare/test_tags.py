@@ -245,7 +245,7 @@ def test_a_tag_that_an_existing_tokenizer_lacks_is_refused_with_those_it_has(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("tag", ["", "b t", "<bt>", "-bt", "größe", "b" * 51])
+@pytest.mark.parametrize("tag", ["", "b t", "<bt>", "-bt", "größe", "b" * 51, 3])
 def test_a_name_that_cannot_be_that_of_a_tag_is_refused(tag, tiny_text):
     with pytest.raises(MtkitError, match="cannot be the name of a tag"):
         parallel_files(*tiny_text.train, tag=tag)

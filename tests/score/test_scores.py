@@ -355,9 +355,7 @@ def test_an_unknown_metric_is_refused(metric: Any) -> None:
 
 @pytest.mark.parametrize("texts", [("a cat", [["a cat"]]), (["a cat"], ["a"]), (["a"], "a")])
 def test_a_string_is_not_taken_for_the_lines_of_its_letters(texts: Any) -> None:
-    with pytest.raises(
-        TypeError, match=r"pass a list of lines|expected Sequence of Sequence of str"
-    ):
+    with pytest.raises(TypeError, match=r"pass a list of lines|expected a list of a list of text"):
         score(*texts)
 
 

@@ -3,7 +3,10 @@
 import threading
 from collections.abc import Iterator
 
-from mtkit.translate.reading import WINDOW_CHARACTERS, WINDOW_LINES, ready_lines
+import pytest
+from support.errors import message_of
+
+from mtkit.translate.reading import WINDOW_CHARACTERS, WINDOW_LINES, pair_windows, ready_lines
 
 
 class Counted:
@@ -43,6 +46,18 @@ def test_lines_that_are_ready_are_read_ahead_by_two_windows_at_most():
         assert len(next(windows)) <= WINDOW_LINES
     threading.Event().wait(0.2)  # time enough to read ahead
     assert lines.taken <= 5 * WINDOW_LINES
+
+
+@pytest.mark.parametrize(
+    ("sources", "others", "message"),
+    [
+        (["a", "b"], ["c"], "lines: only the first list has a line 2"),
+        ([], ["c"], "lines: only the second list has a line 1"),
+        (["a", "b"], ["c", None], "lines: line 2: None is not text"),
+    ],
+)
+def test_lines_that_are_no_pairs_are_named(sources, others, message):
+    assert message_of(list, pair_windows(sources, others)) == message
 
 
 def test_an_empty_window_means_that_no_line_is_available_yet():
