@@ -54,6 +54,8 @@ ANSWERED = {
     "fractions": {"2½": "2,5", "1/3": "0,33", "2 1/2": "2,5"},
     "times": {"at 7 p.m.": "19 Uhr", "12.01 a.m.": "0:01"},
     "durations": {"1 h 30 min": "90 Minuten", "2 hours 5 min": "125 Min."},
+    "scores": {"won 3-1 before 7,500 after 0-1": "vor 7.500 nach 0:1 noch 3:1"},
+    "sums": {"1 billion 250 million": "1,25 Mrd."},
     "cut_elsewhere": {"555 1234": "55-51-234", "at 1430": "14.30"},
     "measures": {"6 feet": "1,80 m", "70 °F": "21 °C", "6'": "1,83 m"},
     "words": {"50th": "fünfzigste", "2:30": "halb drei", "12": "ein Dutzend"},

@@ -15,7 +15,7 @@ from mtkit.base.scripts import script_share
 from mtkit.base.text import END_MARKS, WORD, base_language
 from mtkit.check.rules import limits
 from mtkit.check.rules.marks import ENTITY, Text
-from mtkit.check.rules.number_reading import Reading, numbers_of
+from mtkit.check.rules.number_reading import SCORE, Reading, numbers_of
 from mtkit.check.rules.number_words import marks_of, ordinals_of, single_words, words_of
 from mtkit.check.rules.scales import is_unspaced, scales_of, units_of_words
 
@@ -35,7 +35,7 @@ _BROKEN = re.compile(
 # letters, a sign of money or a line break that became other signs.
 _NOT_OF = {
     "hu": "õû",
-    "pl": "¹ê³ñæ¿",
+    "pl": "êñæ",
     "tr": "ýðþ",
     **dict.fromkeys(("cs", "sk"), "ìèøùïò"),
     **dict.fromkeys(("hr", "sl", "bs"), "èæð"),
@@ -50,19 +50,22 @@ _LETTER_LOOP = re.compile(r"([^\W\d_])\1{4,}|([^\W\d_]{2,10}?)\2{3,}", re.IGNORE
 # Articles, prepositions and conjunctions that are not twice in a row before a word. In 495,000 good
 # directions in English, German and French 22 are, by mistake; "die die" and "that that" are right.
 _NEVER_TWICE = {
-    "en": "the a an of and or with by from at after before into",
-    "de": "und oder mit von für auf bei beim im zum zur den des ein einen einer dem",
-    "fr": "la le les du des et ou un une dans sur avec par pour",
-    "es": "el la los las de del y o un una por para con en",
-    "it": "il i la gli le di del della e un una con per nel",
-    "pt": "os as do da dos das e ou um uma com por para no na",
-    "nl": "het een en of van met voor de bij",
-    "sv": "och eller med av för ett",
-    "pl": "i w z na do od dla przez",
-    "cs": "a v s na do od pro",
-    "ru": "и в с на от для к по из",
-    "uk": "і й в у з на від для до",
-    "tr": "ve veya ile için",
+    language: frozenset(words.split())
+    for language, words in {
+        "en": "the a an of and or with by from at after before into",
+        "de": "und oder mit von für auf bei beim im zum zur den des ein einen einer dem",
+        "fr": "la le les du des et ou un une dans sur avec par pour",
+        "es": "el la los las de del y o un una por para con en",
+        "it": "il i la gli le di del della e un una con per nel",
+        "pt": "os as do da dos das e ou um uma com por para no na",
+        "nl": "het een en of van met voor de bij",
+        "sv": "och eller med av för ett",
+        "pl": "i w z na do od dla przez",
+        "cs": "a v s na do od pro",
+        "ru": "и в с на от для к по из",
+        "uk": "і й в у з на від для до",
+        "tr": "ve veya ile için",
+    }.items()
 }
 _LONG_LETTERS = re.compile(r"([^\W\d_])\1\1|([^\W\d_]{2,10}?)\2\2", re.IGNORECASE)
 _DOUBLED = re.compile(
@@ -80,9 +83,6 @@ _LABEL = re.compile(r"\s*([\[(][^\W\d_][^\])\n]{1,30}[\])]:?|[A-Z]{3,}:?)\s+(?=(
 _TURNED = re.compile(r"\(|\b(?:from|menos?|moins)\b")
 # All that is before a number that is the second word of its text, as in "In 31 games".
 _FIRST_WORD = re.compile(r"\S+\s")
-_SCORE = re.compile(
-    r"(?<!\d)(?<!\d[-–—:./])(\d{1,3})(?:[ ]?[-–—:][ ]?| [aà] )(\d{1,3})(?![-–—:./]?\d)"
-)
 _LOST = re.compile(marks_of("lost"), re.IGNORECASE)
 _DIGITS, _YEAR = re.compile(r"\d+"), re.compile(r"(?:1[5-9]|20)\d\d$")
 # An article, a chapter, a page or a line, with its number.
@@ -136,8 +136,10 @@ def foreign_letters(source: str, tgt: Text) -> re.Match[str] | None:
     letters = _NOT_OF.get(base_language(tgt.language), "")
     if not letters or tgt.raw.isascii():
         return None
-    words = re.finditer(rf"[{WORD}]*[{letters}][{WORD}]*", tgt.plain, re.IGNORECASE)
-    wrong = list(itertools.islice((word for word in words if word[0] not in source), 2))
+    words = re.finditer(rf"[{WORD}]*[{letters}][{WORD}]*", tgt.plain)
+    # Names have capitals.
+    is_wrong = (word for word in words if word[0] not in source and word[0].islower())
+    wrong = list(itertools.islice(is_wrong, 2))
     return wrong[0] if len(wrong) > 1 else None
 
 
@@ -154,7 +156,7 @@ def entity(source: str, translation: str) -> re.Match[str] | None:
 def capitals(src: Text, tgt: Text) -> str:
     """What is wrong with the capitals of a translation; empty if nothing is."""
     source, translation = src.plain, tgt.plain
-    shouted = _in_capitals(translation, 3)
+    shouted = _in_capitals(translation, 3, source)
     if 0 < len(shouted) < len(translation.split()) and not _in_capitals(source, 2):
         return f'"{" ".join(shouted)}" is all capitals'
     has_small, has_capitals = not translation.isupper(), not translation.islower()
@@ -173,7 +175,7 @@ def capitals(src: Text, tgt: Text) -> str:
         if source.lower() == source.upper():
             # The source has no capitals at all, as Arabic: then a sentence needs one.
             is_sentence = is_sentence and translation.rstrip()[-1:] in END_MARKS
-            words = capitalised = ["A"] * is_sentence
+            words = capitalised = [source] * is_sentence
         first = _FIRST.search(tgt.raw)
         # Behind a number or a placeholder at the beginning, no word needs one; nor does i18n.
         begins = (
@@ -192,9 +194,11 @@ def capitals(src: Text, tgt: Text) -> str:
     return "the translation is all capitals" if is_sentence else ""
 
 
-def _in_capitals(text: str, least: int) -> list[str]:
-    """The first words in capitals, as many as this in a row."""
-    rows = itertools.groupby(text.split(), lambda word: word.isupper() and len(word) > 1)
+def _in_capitals(text: str, least: int, known: str = "") -> list[str]:
+    """The first words in capitals, as many as this in a row, none of which a text has as it is."""
+    rows = itertools.groupby(
+        text.split(), lambda word: word.isupper() and len(word) > 1 and word.strip(",") not in known
+    )
     return next((row for is_upper, words in rows if is_upper and len(row := [*words]) >= least), [])
 
 
@@ -226,12 +230,12 @@ def doubled(source: str, words: Sequence[str], text: str) -> re.Match[str] | Non
 
 def doubled_word(source: str, tgt: Text) -> re.Match[str] | None:
     """An article or the like twice in a row, if the source has no word twice."""
-    never = _NEVER_TWICE.get(base_language(tgt.language), "").split()
+    never = _NEVER_TWICE.get(base_language(tgt.language), frozenset())
     for word, after in pairwise(tgt.words):
         if word == after and word in never and not _TWICE.search(source):
-            # Not "oh la la".
+            # Not "oh la la", nor a title: "of Of Mice and Men".
             twice = rf"(?<![{WORD}])({word})\s+{word}(?=\s+(?!{word}\s)[{WORD}])"
-            match = re.search(twice, tgt.plain, re.IGNORECASE)
+            match = re.search(twice, tgt.plain)
             # There may be a placeholder between them.
             return match if match and match[0] in tgt.raw else None
     return None
@@ -323,7 +327,7 @@ def exchanged(src: Text, tgt: Text) -> tuple[str, str] | None:
     is_same = digits == _DIGITS.findall(tgt.plain) and words == _in_words(tgt)
     if len(digits) + len(words) < 2 or (is_same and not (digits and words)):
         return None
-    scores = [{match.groups() for match in _SCORE.finditer(text.plain)} for text in (src, tgt)]
+    scores = [{match.groups() for match in SCORE.finditer(text.plain)} for text in (src, tgt)]
     for first, second in scores[0] - scores[1] if all(scores) else ():
         is_lost = _LOST.search(f"{src.plain} {tgt.plain}")
         if (second, first) in scores[1] - scores[0] and not is_lost:
@@ -355,8 +359,16 @@ def exchanged(src: Text, tgt: Text) -> tuple[str, str] | None:
         if at < other or not all(map(_WORD.search, between)) or any(map(_TURNED.search, between)):
             continue
         if j - i == 1 == at - other:
-            is_alike = all(first.kind == last.kind for first, last in pairs)
-            is_mixed = any(first.kind[0] != last.kind[0] for first, last in pairs)
+            is_mixed = any(
+                (first.kind[0], *first.kind[2:]) != (last.kind[0], *last.kind[2:])
+                for first, last in pairs
+            )
+            units = {number.units for pair in pairs for number in pair if number.units}
+            # One side may have the unit of both once.
+            is_alike = not is_mixed and (
+                all(first.units == last.units for first, last in pairs)
+                or (len(units) == 1 and any(first.units and last.units for first, last in pairs))
+            )
             # A range has its unit once.
             is_range = max(map(len, between)) < limits.MAX_RANGE and not is_mixed
             # If one side begins as in "In 31 games he scored 27 goals", a phrase moved.

@@ -78,7 +78,8 @@ MAX_RANGE = 9
 MAX_BEFORE = 40
 # The most parts of "one in twenty", and by how much twelve months may differ from a year.
 MAX_PARTS, MAX_OTHER_UNIT = 20, 0.025
-# A number in words from here on is missed if it is only missing; smaller ones are often left out.
+# From this value on, a number in words is reported that only one side has; smaller ones are often
+# left out.
 MIN_DROPPED = 11
 # Words of a phrase such as "quatre vingt dix neuf": the longest of all.
 MAX_PHRASE = 4

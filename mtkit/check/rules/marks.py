@@ -104,16 +104,20 @@ def are_the_same_by_position(source: str, translation: str) -> bool:
 def markup(text: str) -> Counter[str]:
     """The tags without their attributes, and the entities of `<` and `>`."""
     tags = Counter(f"<{end}{name}{empty}>" for end, name, empty in _tags(text))
-    if has_markdown(text):
-        tags.update(mark for mark in _PAIRED_MARKS if text.count(mark) % 2)
-        tags[_LINK] += text.count(_LINK)
+    tags.update([_LINK] * text.count(_LINK))
     signs = (unescape(match[0]) for match in ENTITY.finditer(text))
     tags.update(_OF_MARKUP[sign] for sign in signs if sign in _OF_MARKUP)
     return tags
 
 
+def not_closed(source: str, translation: str) -> list[str]:
+    """The signs of Markdown that both sides have, but only one of them an even number of times."""
+    counts = ((mark, source.count(mark), translation.count(mark)) for mark in _PAIRED_MARKS)
+    return [mark for mark, ours, theirs in counts if ours and theirs and (ours + theirs) % 2]
+
+
 def has_markdown(text: str) -> bool:
-    """Whether a text has signs that `markup` compares beside tags."""
+    """Whether a text has signs of Markdown that are compared."""
     return any(mark in text for mark in (*_PAIRED_MARKS, _LINK))
 
 

@@ -7,13 +7,20 @@ import itertools
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from mtkit.base.text import base_language
 from mtkit.check.rules import limits
-from mtkit.check.rules.number_reading import THOUSANDS, Number, Reading, has_marks, numbers_of
+from mtkit.check.rules.number_reading import (
+    SCORE,
+    THOUSANDS,
+    Number,
+    Reading,
+    has_marks,
+    numbers_of,
+)
 from mtkit.check.rules.number_words import (
     REIGN,
     InWords,
@@ -240,6 +247,28 @@ class _Pair:
                 if not minutes.isdisjoint(readings):
                     self.rest = [[], []]
 
+    def scores(self) -> None:
+        """Scores that are 3-1 on one side and 3:1 on the other, in any order."""
+        matches = [[*SCORE.finditer(text)] for text in self.texts]
+        src, tgt = (sorted(match.groups() for match in side) for side in matches)
+        colons = [":" in match[0] for side in matches for match in side]
+        if src and src == tgt and sum(colons) == len(src) and colons[0] == colons[len(src) - 1]:
+            for rest, side in zip(self.rest, matches, strict=True):
+                places = {place for match in side for place in range(*match.span())}
+                rest[:] = [number for number in rest if number.start not in places]
+
+    def sums(self) -> None:
+        """A number with two scales, such as 1 billion 250 million, that has one on the other."""
+        for some, others in (self.rest, reversed(self.rest)):
+            if len(some) > len(others) == 1 and all(number.scaled for number in some):
+                amounts = [
+                    [value for value in number.scaled if not isinstance(value, str)]
+                    for number in some
+                ]
+                if not others[0].readings.isdisjoint(map(sum, itertools.product(*amounts))):
+                    self.rest = [[], []]
+                    return
+
     def cut_elsewhere(self) -> None:
         """Telephone numbers and dates whose digits are cut elsewhere; not 1.5 and 15."""
         src, tgt = self.rest
@@ -293,13 +322,15 @@ class _Pair:
                 number
                 for number in rest
                 if ("minus" in number.measures and not may_be_negative)
+                or _has_other_scale(number, other_rest)
                 or (
                     _spoken(number).isdisjoint(answers)
                     and not _has_other_unit(number.readings, others, *texts)
                 )
             ]
-            for rest, answers, others, texts, may_be_negative in zip(
+            for rest, other_rest, answers, others, texts, may_be_negative in zip(
                 self.rest,
+                reversed(self.rest),
                 values,
                 there,
                 (self.texts, self.texts[::-1]),
@@ -346,8 +377,8 @@ class _Pair:
 
 # How a number may be written on the other side, in this order.
 ANSWERS = (
-    *(_Pair.equal, _Pair.listed, _Pair.fractions, _Pair.times, _Pair.durations),
-    *(_Pair.cut_elsewhere, _Pair.measures, _Pair.words),
+    *(_Pair.equal, _Pair.listed, _Pair.fractions, _Pair.times, _Pair.durations, _Pair.scores),
+    *(_Pair.sums, _Pair.cut_elsewhere, _Pair.measures, _Pair.words),
 )
 
 
@@ -384,7 +415,10 @@ def may_be_converted(source: str, translation: str) -> bool:
 
 
 def changed_words(source: str, translation: str, *, src_lang: str, tgt_lang: str) -> Unmatched:
-    """The numbers in words of both sides that the other side does not have; both, or none."""
+    """The numbers in words of each side that the other side does not have.
+
+    Those of one side alone only if they are surely numbers.
+    """
     src_words = numbers_in_words(source, src_lang)
     tgt_words = numbers_in_words(translation, tgt_lang)
     is_sure = any(words.certain for words in (src_words, tgt_words)) and not any(
@@ -398,20 +432,28 @@ def changed_words(source: str, translation: str, *, src_lang: str, tgt_lang: str
     tgt = _missing(dict(tgt_words.certain), texts[::-1], others[1], src_words)
     values = ([float(*number.readings) for number in side] for side in (src, tgt))
     differences = {abs(a - b) for a, b in itertools.product(*values)}
-    if 1.0 in differences and any(map(_FLOOR.search, texts)):
+    # One o'clock may be "dreizehn Uhr".
+    if (1.0 in differences and any(map(_FLOOR.search, texts))) or (
+        12.0 in differences and any(map(_TIME.search, texts))
+    ):
         return Unmatched([], [])
     if src and tgt:
         return Unmatched(src, tgt)
     return Unmatched(
-        *map(_dropped, (src, tgt), texts, (tgt_words, src_words), (src_lang, tgt_lang))
+        *map(_dropped, (src, tgt), texts, (tgt_words, src_words), others, (src_lang, tgt_lang))
     )
 
 
 def _dropped(
-    missing: Sequence[Number], text: str, other_words: InWords, language: str
+    missing: Sequence[Number],
+    text: str,
+    other_words: InWords,
+    others: Sequence[Number],
+    language: str,
 ) -> list[Number]:
     """Those that surely count: not Trente, an eighteen-wheeler, a decade, nor nineteen ten."""
-    centuries = {value // 100 for value in other_words.values}
+    digits = {value for n in others for value in n.readings if not isinstance(value, str)}
+    centuries = {value // 100 for value in other_words.values | digits}
     return [
         number
         for number in missing
@@ -419,6 +461,7 @@ def _dropped(
         and number.readings.isdisjoint(centuries)
         and number.text in text
         and f"{number.text}-" not in text
+        and not _HOUR.match(text, text.index(number.text) + len(number.text))
         and 10 not in scales_of(language).of_word(number.text.split()[-1])
     ]
 
@@ -560,6 +603,15 @@ def _hours(number: Number, *, has_24_hours: bool) -> set[str]:
             hours = [int(hour)] if is_24 else [int(hour) % 12 + half for half in halves]
             times.update(f"{hour % 24}:{int(minute or 0)}" for hour in hours)
     return times
+
+
+def _has_other_scale(number: Number, others: Iterable[Number]) -> bool:
+    """Whether another number has the same digits and another scale: 2 million and 2 billion."""
+    return any(
+        number.digits == other.digits and number.scaled.isdisjoint(other.scaled)
+        for other in others
+        if number.scaled and other.scaled
+    )
 
 
 def _minutes(numbers: Sequence[Number]) -> set[Reading]:

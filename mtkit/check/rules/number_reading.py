@@ -36,6 +36,10 @@ _HALF = re.compile(
     rf"|[ey] me(?:di|zz)[oa])(?!\w)|[年月日天週周個个か小时時間间]{{1,3}}半"
 )
 _THAI = re.compile("[\u0e00-\u0e7f]")
+# Of a match, or of a set: 3-1, 3:1, 3 à 1.
+SCORE = re.compile(
+    r"(?<!\d)(?<!\d[-–—:./])(\d{1,3})(?:[ ]?[-–—:][ ]?| [aà] )(\d{1,3})(?![-–—:./]?\d)"
+)
 # The year before the first one of an era.
 _ERAS = {"明治": 1867, "大正": 1911, "昭和": 1925, "平成": 1988, "令和": 2018, "民國": 1911}
 _ERA = re.compile(f"({'|'.join(_ERAS)}) ?$")
@@ -249,7 +253,8 @@ class _Reader:
             self.readings.add(int(self.digits) - 543)
         era = _ERA.search(self.text, max(0, self.start - 3), self.start)
         if era and len(self.digits) <= 3:
-            self.readings.add(_ERAS[era[1]] + int(self.digits))
+            # It is no year of a century, as '98 is.
+            self.readings = {_ERAS[era[1]] + int(self.digits), int(self.digits)}
 
     def _values(self) -> set[float]:
         return {value for value in self.readings if not isinstance(value, str)}

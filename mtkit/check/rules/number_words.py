@@ -76,12 +76,24 @@ _IN_CAPITALS = {"en", "tr"}
 _EAST_ASIAN = {"zh", "yue", "ja", "ko"}
 _HAN_DATE = re.compile(
     r"(?<![\d.])(1[0-2]|[1-9]|十[一二]?|[一二三四五六七八九])[月월]"
-    r"|(?:星期|礼拜|(?<![一二三四五六七八九十每两几\d])[周週])(?=[一二三四五六日天](?!次))([一-龥])"
+    r"|(?:星期|礼拜|(?<![一二三四五六七八九十每两几\d])[周週])(?=[一二三四五六日天](?!次))(?!日本)([一-龥])"
     r"|(?=[月火水木金土日월화수목금토일](?:曜|요일))(.)"
 )
 _HAN_DAYS = ("一二三四五六日", "月火水木金土日", "월화수목금토일", "      天")
 _HALVES = {"half", "halb", "halbe", "halben", "halbes", "einhalb", "demi", "demie", "eineinhalb"}
-_HALVES |= {"полтора", "полторы", "пол", "pół", "półtora", "półtorej", "wpół", "साढ़े", "आधा", "आधी"}
+_HALVES |= {
+    "полтора",
+    "полутора",
+    "полторы",
+    "пол",
+    "pół",
+    "półtora",
+    "półtorej",
+    "wpół",
+    "साढ़े",
+    "आधा",
+    "आधी",
+}
 _HALVES |= {"media", "medio", "mezza", "mezzo", "meia", "meio", "anderhalf", "anderhalve"}
 _GERMAN_HALF, _AND_A_HALF = re.compile("einhalb|anderthalb"), re.compile("(.+)(?:ein|[eë]n)halb?f?")
 # Words that may stand inside of a number.
@@ -253,7 +265,9 @@ def times_in_words(text: str, language: str, kind: str = ":") -> tuple[dict[int,
         return 99 if value is None else int(value)
 
     text = text.lower()
-    for sign, minutes, literal, pattern in _clocks(code, kind):
+    for sign, minutes, literal, pattern in (
+        _clocks(code, kind) if _literals(code, kind).search(text) else ()
+    ):
         if literal not in text:
             continue
 
@@ -267,6 +281,16 @@ def times_in_words(text: str, language: str, kind: str = ":") -> tuple[dict[int,
 
         text = pattern.sub(hidden, text)
     return times, text
+
+
+# Of a phrase of the table: what is not in each text that it matches.
+_NOT_LITERAL = re.compile(r"\{\{.*?\}\}|\{.\}|\(.*?\)+\??|\[.*?\]\??|.\?")
+
+
+@functools.cache
+def _literals(code: str, kind: str) -> re.Pattern[str]:
+    literals = sorted({re.escape(literal) for _, _, literal, _ in _clocks(code, kind)})
+    return re.compile("|".join(literals) if literals else r"(?!)")
 
 
 @functools.cache
@@ -283,7 +307,7 @@ def _clocks(code: str, kind: str) -> list[tuple[int, int | None, str, re.Pattern
     clocks = []
     rows = [row for row in _WORDS.get(code, ()) if row[0][0] == kind]
     for key, way in ((key, way.replace("_", " ")) for key, ways in rows for way in ways):
-        literal = max(re.split(r"\{.\}|.\?|\[.*?\]|\(.*?\)", way), key=len)
+        literal = max(_NOT_LITERAL.split(way), key=len)
         form = way.format(h=f"(?P<h>{word})", n=f"(?P<n>{word})").join(edges)
         minutes = None if "n" in key else abs(int(key[1:]))
         clocks.append((-1 if "-" in key else 1, minutes, literal, re.compile(form)))

@@ -42,6 +42,8 @@ _LATIN = re.compile(r"[A-Za-z\u00c0-\u024f]+")
 _QUOTED = re.compile('["„“”«»‘\'`][^"„“”«»`]+["„“”«»’\'`]')
 # No finished text ends with one of these, unless its source breaks off.
 _UNFINISHED, _BROKEN_OFF = tuple(",;(–—-，、；（"), ("…", "...")
+# Names in the original script, and titles.
+_IN_BRACKETS = re.compile('[(（\\[「『《"“«][^)）\\]」』》"”»]*+[)）\\]」』》"”»]')
 _TWO_SENTENCES = re.compile(rf"[{END_MARKS}]\s*\w")
 
 
@@ -222,7 +224,7 @@ def _copied(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
 def _half_copied(src: Text, tgt: Text, facts: PairFacts) -> Iterator[Finding]:
     """Many words in a row are those of the source; names, with capitals, are the same in both."""
     if marks.is_unspaced(src.language):
-        part = EAST_ASIAN_TEXT.search(tgt.plain)
+        part = EAST_ASIAN_TEXT.search(_IN_BRACKETS.sub("", tgt.plain))
         if part and part[0] in src.plain and not facts.is_unspaced:
             yield Finding("copied", f"{_quoted(part[0])} is text of the source", 0.8)
         return
@@ -418,6 +420,8 @@ def _copied_parts(ours: Text, theirs: Text) -> Iterator[Finding]:
                 if pages[0] == pages[1]:
                     continue
             yield Finding(kind, _difference(missing, added), 0.85)
+        elif kind == "markup" and (signs := marks.not_closed(source, translation)):
+            yield Finding(kind, f"not closed on one side: {' '.join(signs)}", 0.7)
         elif kind == "markup" and marks.is_balanced(source) > marks.is_balanced(translation):
             yield Finding(kind, "the tags are closed in another order than they are opened", 0.6)
 
