@@ -42,7 +42,8 @@ _NOT_OF = {
 }
 _LOWER = "a-zß-öø-ž"
 _LOST_SIGN = re.compile(
-    rf"(?<=[{_LOWER}])[?„†‡‰¤](?=[{_LOWER}])|(?<=\s)\?(?=\d)|\\(?:[nrt]|u[0-9a-f]{{4}}|x[0-9a-f]{{2}})"
+    rf"[?„†‡‰¤](?<=[{_LOWER}].)(?=[{_LOWER}])|\?(?<=\s.)(?=\d)"
+    r"|\\(?:[nrt]|u[0-9a-f]{4}|x[0-9a-f]{2})"
 )
 # What is misread in texts of any script: Latin letters, punctuation, signs, emoji.
 _ANYWHERE = re.compile("[\u00a0-\u017f\u0218-\u021b\u2000-\u2bff\ufeff\U0001f000-\U0001faff]")

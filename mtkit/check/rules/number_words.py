@@ -423,6 +423,12 @@ def _calendar(code: str) -> dict[str, int]:
     return {name: at for at, ways in enumerate(names, 1) for name in ways.split("|") if name != "-"}
 
 
+def has_dates(words: Collection[str], language: str) -> bool:
+    """Whether a text with these words in lower case may name a month or a day of the week."""
+    code = base_language(language)
+    return code in _EAST_ASIAN or not _calendar(code).keys().isdisjoint(words)
+
+
 def dates_of(text: str, language: str) -> dict[int, str]:
     """The months, from 1 on, and the days of a week, from 13 on, that are named in a text."""
     code = base_language(language)

@@ -33,7 +33,12 @@ from mtkit.check.rules.number_matching import (
     unmatched,
 )
 from mtkit.check.rules.number_reading import Number, has_digit
-from mtkit.check.rules.number_words import has_number_words, has_ordinals, has_words_for_numbers
+from mtkit.check.rules.number_words import (
+    has_dates,
+    has_number_words,
+    has_ordinals,
+    has_words_for_numbers,
+)
 
 # All other characters are Latin letters, or none; so most texts need not be looked at closely.
 _NOT_LATIN = re.compile(r"[^\0-\u024f\u1e00-\u1eff\u2000-\u206f\u20a0-\u20cf]")
@@ -384,10 +389,11 @@ def _halves_and_thirds(src: Text, tgt: Text) -> Iterator[Finding]:
     languages = _languages(src, tgt)
     has_both = all(has_ordinals(side.plain, side.words, side.language) for side in (src, tgt))
     ordinals = changed_ordinal(*texts, **languages) if has_both else None
+    is_dated = all(has_dates(side.words, side.language) for side in (src, tgt))
     for changed in (
         changed_time(*texts, **languages),
         changed_fraction(*texts, **languages),
-        changed_date(*texts, **languages),
+        changed_date(*texts, **languages) if is_dated else None,
         ordinals,
     ):
         if changed:
