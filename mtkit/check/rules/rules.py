@@ -20,17 +20,14 @@ from mtkit.check.rules.facts import PairFacts, ends_with_mark
 from mtkit.check.rules.findings import Finding
 from mtkit.check.rules.language import EAST_ASIAN_TEXT, other_east_asian, other_language
 from mtkit.check.rules.marks import Text
-from mtkit.check.rules.number_matching import (
-    Unmatched,
+from mtkit.check.rules.number_matching import Unmatched, changed_words, may_be_converted, unmatched
+from mtkit.check.rules.number_phrases import (
     changed_date,
     changed_fraction,
     changed_ordinal,
     changed_roman,
     changed_time,
-    changed_words,
     copied_thousands,
-    may_be_converted,
-    unmatched,
 )
 from mtkit.check.rules.number_reading import Number, has_digit
 from mtkit.check.rules.number_words import (
