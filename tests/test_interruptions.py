@@ -1,26 +1,24 @@
 """Preparing that is killed, stopped, short of space or not alone: all or nothing, and one line."""
 
+import json
 import os
 import random
 import resource
 import signal
 import subprocess
 import sys
-import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import TinyText, number_pairs, write_pairs
 from support.command_line import prepare_arguments
-from support.forked import Forked, run_mtkit
 from support.program import python
 from support.runs import contents
 
 from mtkit.__main__ import interrupt_between_imports
-from mtkit.prepare import passes
 
+SUPPORT = Path(__file__).parent / "support"
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
@@ -39,15 +37,6 @@ def some_text(tmp_path_factory: pytest.TempPathFactory) -> TinyText:
     )
 
 
-def prepare_in_parts(arguments: list[str], folder: Path) -> None:
-    """In a process of its own: the program, with many records."""
-    passes.BLOCK, passes.PART = 100, 3
-    # Which is against a loss of power. A kill loses nothing that was written, and on a busy disk
-    # this would do nothing but wait.
-    os.fsync = lambda _: None
-    run_mtkit(arguments, folder)
-
-
 @pytest.mark.parametrize(
     ("how", "times", "seed", "workers"),
     [
@@ -62,37 +51,21 @@ def prepare_in_parts(arguments: list[str], folder: Path) -> None:
 def test_what_is_stopped_at_any_moment_ends_with_the_same_bytes(
     how: str, times: int, seed: int, workers: str, some_text: TinyText, tmp_path: Path
 ):
-    place, errors = tmp_path / "place", tmp_path / "errors"
-    place.mkdir()
-    rng, statuses, finished, longest = random.Random(seed), list[int](), 0, 600.0
-    while len(statuses) < times or not (place / "out").exists():
-        if (place / "out").exists():
-            # What is finished nevertheless is put aside, and the next one begins anew.
-            (place / "out").rename(place / f"finished-{finished}")
-        arguments = [*prepare_arguments(some_text), "--workers", workers, "--out", "out"]
-        begun = time.monotonic()
-        with Forked(prepare_in_parts, arguments, place, err=errors) as process:
-            # The first one shows how long it takes.
-            is_stopped = finished and len(statuses) < times
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(rng.uniform(0, longest) if is_stopped else 600)
-            if process.returncode is None:
-                process.send_signal(signal.Signals[how])
-            if status := process.wait(600):
-                statuses.append(status)
-        if how != "SIGKILL" or workers == "1":
-            # A worker whose parent is killed while it starts is not found by anybody else.
-            assert "Traceback" not in errors.read_text()
-        # The folder may be in its place already when the signal comes.
-        if (place / "out").exists():
-            finished, longest = finished + 1, min(longest, time.monotonic() - begun)
-    assert statuses == [-signal.SIGKILL if how == "SIGKILL" else 130] * times
-    first, *others = sorted(place.iterdir())
-    assert contents(first).keys() >= {"manifest.json", "train.src.bin", "dropped.tsv.gz"}
-    # And nothing else is beside them.
-    assert len(others) == finished - 1 > 0
-    for folder in others:
-        assert contents(folder) == contents(first)
+    arguments = [*prepare_arguments(some_text), "--workers", workers]
+    stopped = python(SUPPORT / "stopped.py", how, times, seed, *arguments, cwd=tmp_path)
+    assert stopped.returncode == 0, stopped.stderr
+    if how != "SIGKILL" or workers == "1":
+        # A worker whose parent is killed while it starts is not found by anybody else.
+        assert "Traceback" not in stopped.stderr
+    done: dict[str, Any] = json.loads(stopped.stdout)
+    assert done["statuses"] == [-signal.SIGKILL if how == "SIGKILL" else 130] * times
+    names = [f"finished-{number}" for number in range(1, done["finished"] + 1)]
+    undisturbed = contents(tmp_path / "undisturbed")
+    assert undisturbed.keys() >= {"manifest.json", "train.src.bin", "dropped.tsv.gz"}
+    for name in names:
+        assert contents(tmp_path / name) == undisturbed
+    # And nothing else beside it.
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*names, "undisturbed"])
 
 
 def started(arguments: list[str], place: Path, **options: Any) -> subprocess.Popen[str]:
