@@ -173,10 +173,12 @@ def compare_translations(
     model, *_ = real_case(ours, lines[:1])
     exact = Translator(runs, Torch([model], runs))
     different, better = [], 0
-    for source, one, other in zip(lines, mine, theirs, strict=True):
-        if one != other:
-            a, b = (scored.log_prob for scored in exact.score_given([source] * 2, [one, other]))
-            different.append(f"{source}\n  mtkit {a:.4f}: {one}\n  other {b:.4f}: {other}")
+    for source, translation, other in zip(lines, mine, theirs, strict=True):
+        if translation != other:
+            a, b = (
+                scored.log_prob for scored in exact.score_given([source] * 2, [translation, other])
+            )
+            different.append(f"{source}\n  mtkit {a:.4f}: {translation}\n  other {b:.4f}: {other}")
             better += a > b
     result = f"{len(lines) - len(different):,} equal"
     if different and beam_size > 1:
@@ -255,8 +257,8 @@ def main() -> int:
         for row in rows
     ]
     print(markdown(["what", "against", "on", "result", ""], cells))
-    for what, found in different.items():
-        for text in found[:3]:
+    for what, texts in different.items():
+        for text in texts[:3]:
             print(f"\n{what}: {text}")
     return 0 if all(row.holds for row in rows) else 1
 

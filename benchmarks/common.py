@@ -252,11 +252,11 @@ class Row:
 
     def all(self, key: str) -> list[float]:
         """A number of each round."""
-        return [one[key] for one in self.rounds]
+        return [measurement[key] for measurement in self.rounds]
 
     def speeds(self) -> list[float]:
         """Tokens per second, of each round."""
-        return [one["tokens"] / one["seconds"] for one in self.rounds]
+        return [measurement["tokens"] / measurement["seconds"] for measurement in self.rounds]
 
     @property
     def peak(self) -> str:

@@ -70,7 +70,7 @@ def faults(pairs: Sequence[Pair], third: Sequence[str]) -> list[Fault]:
     def fault(name: str, expected: str, plant: Callable[..., Pair | None]) -> Fault:
         return Fault(name, frozenset(expected.split()), plant)
 
-    found = [
+    kinds = [
         fault("clause deleted", "omission", clause_deleted),
         fault("4 to 8 words in a row deleted", "omission", words_deleted),
         fault("phrase three times", "loop", phrase_repeated),
@@ -84,8 +84,8 @@ def faults(pairs: Sequence[Pair], third: Sequence[str]) -> list[Fault]:
         fault("clause of the source deleted", "addition", source_clause_deleted),
     ]
     if third:
-        found.append(fault("third language", "language", third_language))
-    return found
+        kinds.append(fault("third language", "language", third_language))
+    return kinds
 
 
 def planted(
@@ -99,14 +99,14 @@ def planted(
     choose = random.Random(f"{seed} {fault.name}")
     order = list(range(len(pairs)))
     choose.shuffle(order)
-    found = []
+    pairs_with_fault = []
     for index in order:
-        if len(found) == count:
+        if len(pairs_with_fault) == count:
             break
         pair = fault.plant(pairs[index], choose)
         if pair is not None:
-            found.append((index, pair))
-    return found
+            pairs_with_fault.append((index, pair))
+    return pairs_with_fault
 
 
 def clause_deleted(pair: Pair, choose: random.Random) -> Pair | None:
@@ -157,12 +157,12 @@ def number_changed(pair: Pair, choose: random.Random) -> Pair | None:
 def number_word_changed(pair: Pair, choose: random.Random) -> Pair | None:
     """A word for a number from two to five is another one."""
     words = pair[1].split(" ")
-    found = [
+    places = [
         (at, known) for at, word in enumerate(words) for known in _NUMBER_WORDS if word in known
     ]
-    if not found:
+    if not places:
         return None
-    at, known = choose.choice(found)
+    at, known = choose.choice(places)
     words[at] = choose.choice([word for word in known if word != words[at]])
     return pair[0], " ".join(words)
 
@@ -178,9 +178,9 @@ def inserted_number_changed(pair: Pair, choose: random.Random) -> Pair | None:
 def placeholder_dropped(pair: Pair, choose: random.Random) -> Pair | None:
     """Both sides get a placeholder or tags; the translation loses it, or one of the two tags."""
     (source, translation), part = with_placeholder(pair, choose)
-    before, found, after = translation.partition(part)
+    before, separator, after = translation.partition(part)
     # Without two spaces where it was.
-    return (source, " ".join((before + after).split())) if found else None
+    return (source, " ".join((before + after).split())) if separator else None
 
 
 def with_placeholder(pair: Pair, choose: random.Random) -> tuple[Pair, str]:

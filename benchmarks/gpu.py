@@ -474,8 +474,8 @@ def translating(bench: Bench) -> Iterator[Row]:
         texts = [[line] for line in data.lines[: sizes.lines[1]]] if single else [data.lines]
         tokens, count, started = 0, 0, time.monotonic()
         for number in until(started + seconds, len(texts)):
-            for found in translator.translate_nbest(texts[number], n_best=1):
-                tokens, count = tokens + len(found[0].pieces), count + 1
+            for hypotheses in translator.translate_nbest(texts[number], n_best=1):
+                tokens, count = tokens + len(hypotheses[0].pieces), count + 1
                 if time.monotonic() > started + seconds:
                     break
         passed = time.monotonic() - started
@@ -503,9 +503,9 @@ def marian(bench: Bench) -> Iterator[Row]:
         plan = cpu.plan_batches(pairs.src.lengths, pairs.tgt.lengths, budget=sizes.budget)
         batches = []
         for i in np.random.default_rng(1).permutation(len(plan))[: sum(sizes.updates)]:
-            one = cpu.Batch.of(pairs.src.padded(plan[i]), pairs.tgt.padded(plan[i]), plan[i])
-            sides = (side.to(device) for side in (one.src, one.tgt_in, one.tgt_out))
-            batches.append((cpu.Batch(*sides, plan[i]), one.num_tokens))
+            batch = cpu.Batch.of(pairs.src.padded(plan[i]), pairs.tgt.padded(plan[i]), plan[i])
+            sides = (side.to(device) for side in (batch.src, batch.tgt_in, batch.tgt_out))
+            batches.append((cpu.Batch(*sides, plan[i]), batch.num_tokens))
         made: list[int] = []
 
         def update() -> None:

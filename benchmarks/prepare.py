@@ -66,12 +66,12 @@ def watched(process: subprocess.Popen[bytes], taken: Taken) -> Iterator[None]:
 
 def family(pid: int) -> list[int]:
     """A process and its descendants."""
-    found = [pid]
-    for parent in found:
+    processes = [pid]
+    for parent in processes:
         with suppress(OSError):
             for task in (Path("/proc") / str(parent) / "task").iterdir():
-                found += map(int, (task / "children").read_text().split())
-    return found
+                processes += map(int, (task / "children").read_text().split())
+    return processes
 
 
 def shared_bytes(pid: int) -> int:

@@ -46,10 +46,10 @@ def read_pairs(paths: Sequence[Path]) -> list[Pair]:
     if len(paths) % 2:
         sys.exit("--pairs needs a source and a translation: SRC TGT [SRC TGT …]")
     texts = [list(read_lines(path)) for path in paths]
-    found: list[Pair] = []
+    all_pairs: list[Pair] = []
     for src, tgt in zip(texts[::2], texts[1::2], strict=True):
-        found += zip(src, tgt, strict=True)
-    return found
+        all_pairs += zip(src, tgt, strict=True)
+    return all_pairs
 
 
 def percent(part: int, whole: int) -> str:
@@ -97,20 +97,23 @@ def check_of(run: Path | None, pairs: Sequence[Pair], languages: Sequence[str]) 
         checker = Checker(PairFacts.learn(pairs, src_lang=src_lang, tgt_lang=tgt_lang))
 
     def check(source: str, translation: str) -> list[tuple[str, str]]:
-        return [(one.kind, one.reason) for one in checker.check(source, translation).findings]
+        return [
+            (finding.kind, finding.reason)
+            for finding in checker.check(source, translation).findings
+        ]
 
     return check
 
 
 def marked(check: Check, pairs: Sequence[Pair], what: str) -> Marked:
     """Check pairs."""
-    found = Marked()
+    result = Marked()
     for source, translation in pairs:
         findings = check(source, translation)
-        found.kinds.append(frozenset(kind for kind, _ in findings))
+        result.kinds.append(frozenset(kind for kind, _ in findings))
         reasons = "; ".join(f"{kind}: {reason}" for kind, reason in findings) or "nothing"
-        found.rows.append("\t".join((what, reasons, source, translation)))
-    return found
+        result.rows.append("\t".join((what, reasons, source, translation)))
+    return result
 
 
 def measure_planted(arguments: argparse.Namespace) -> Iterator[str]:
@@ -122,11 +125,11 @@ def measure_planted(arguments: argparse.Namespace) -> Iterator[str]:
         third = list(read_lines(arguments.third)) if arguments.third else []
         rows = []
         for fault in faults(pairs, third):
-            cells, found = recall(fault, pairs, check, arguments.count)
+            cells, result = recall(fault, pairs, check, arguments.count)
             rows.append(cells)
             examples += (
                 row
-                for row, kinds in zip(found.rows, found.kinds, strict=True)
+                for row, kinds in zip(result.rows, result.kinds, strict=True)
                 if not kinds & fault.expected
             )
         yield markdown(["fault", "lines", "found", "by its own kind", "own kind"], rows)
@@ -151,15 +154,15 @@ def recall(
 ) -> tuple[list[str], Marked]:
     """The row of a fault: how many are found."""
     wrong = [pair for _, pair in planted(fault, pairs, count=count, seed=SEED)]
-    found = marked(check, wrong, fault.name)
+    result = marked(check, wrong, fault.name)
     cells = [
         fault.name,
         f"{len(wrong):,}",
-        percent(found.count(), len(wrong)),
-        percent(found.count(of=fault.expected), len(wrong)),
+        percent(result.count(), len(wrong)),
+        percent(result.count(of=fault.expected), len(wrong)),
         " or ".join(sorted(fault.expected)),
     ]
-    return cells, found
+    return cells, result
 
 
 def shares(untouched: Marked) -> list[list[str]]:
@@ -203,7 +206,7 @@ def translated(run: Path, pairs: Sequence[Pair], *, beam: int, thorough: bool) -
     from mtkit.run_folder import Run
     from mtkit.translate import Translator
 
-    opened, chrf, found = Run.open(run), CHRF(), []
+    opened, chrf, results = Run.open(run), CHRF(), []
     checker = load_checker(opened, thorough=thorough)
     config = opened.config.decode.model_copy(update={"beam_size": beam})
     with (
@@ -222,23 +225,23 @@ def translated(run: Path, pairs: Sequence[Pair], *, beam: int, thorough: bool) -
                 sys.exit(f"{run}: has no forecast")
             true = chrf.sentence_score(best.text, [reference]).score
             mean = statistics.fmean(best.log_probs)
-            found.append(Translated(source, best.text, forecast, true, mean, reference))
-    return found
+            results.append(Translated(source, best.text, forecast, true, mean, reference))
+    return results
 
 
 def measure_forecast(arguments: argparse.Namespace) -> Iterator[str]:
     """Tables of how good the forecasts are."""
     pairs = read_pairs(arguments.pairs)
     lines = translated(arguments.run, pairs, beam=arguments.beam, thorough=arguments.thorough)
-    chrf = [one.chrf for one in lines]
-    forecasts = [one.forecast for one in lines]
+    chrf = [line.chrf for line in lines]
+    forecasts = [line.forecast for line in lines]
     with_forecast = spearman(forecasts, chrf)
-    with_mean = spearman([one.log_prob for one in lines], chrf)
+    with_mean = spearman([line.log_prob for line in lines], chrf)
     size = max(1, len(lines) // 10)
     worst = set(sorted(range(len(lines)), key=chrf.__getitem__)[:size])
     by_forecast = sorted(range(len(lines)), key=forecasts.__getitem__)
     by_mean = sorted(range(len(lines)), key=lambda index: lines[index].log_prob)
-    error = statistics.fmean(abs(one.forecast - one.chrf) for one in lines)
+    error = statistics.fmean(abs(line.forecast - line.chrf) for line in lines)
     tenths = []
     for part in range(10):
         some = by_forecast[part * len(lines) // 10 : (part + 1) * len(lines) // 10]
@@ -277,28 +280,28 @@ def measure_forecast(arguments: argparse.Namespace) -> Iterator[str]:
     )
     if arguments.examples:
         rows = [
-            f"{one.forecast:.1f}\t{one.chrf:.1f}\t{one.log_prob:.3f}\t{one.source}\t{one.text}"
-            f"\t{one.reference}\n"
-            for one in lines
+            f"{line.forecast:.1f}\t{line.chrf:.1f}\t{line.log_prob:.3f}\t{line.source}\t{line.text}"
+            f"\t{line.reference}\n"
+            for line in lines
         ]
         arguments.examples.write_text("".join(rows), encoding="utf-8")
 
 
-def spearman(one: Sequence[float], other: Sequence[float]) -> float:
+def spearman(values: Sequence[float], other: Sequence[float]) -> float:
     """Spearman's rank correlation."""
-    return statistics.correlation(ranks(one), ranks(other))
+    return statistics.correlation(ranks(values), ranks(other))
 
 
 def ranks(values: Sequence[float]) -> list[float]:
     """The rank of each value; the mean rank for equal values."""
     order = sorted(range(len(values)), key=values.__getitem__)
-    found, start = [0.0] * len(values), 0
+    result, start = [0.0] * len(values), 0
     for _, group in itertools.groupby(order, key=values.__getitem__):
         indices = list(group)
         for index in indices:
-            found[index] = start + (len(indices) - 1) / 2
+            result[index] = start + (len(indices) - 1) / 2
         start += len(indices)
-    return found
+    return result
 
 
 # ---------------------------------------------------------------------------------------------
@@ -337,9 +340,9 @@ def measure_cost(arguments: argparse.Namespace) -> Iterator[str]:
     """A table of the processor time of translating, with and without checks, in turns."""
     lines = list(itertools.islice(read_lines(arguments.input), arguments.lines))
     with tempfile.TemporaryDirectory() as scratch:
-        whole, one = Path(scratch) / "whole", Path(scratch) / "one"
+        whole, single = Path(scratch) / "whole", Path(scratch) / "one"
         whole.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        one.write_text(f"{lines[0]}\n", encoding="utf-8")
+        single.write_text(f"{lines[0]}\n", encoding="utf-8")
         command = ["translate", "--run", arguments.run, "--beam-size", arguments.beam]
         command += ["--device", "cpu"]
         ways: dict[str, Callable[[Path], Spent]] = {
@@ -358,7 +361,7 @@ def measure_cost(arguments: argparse.Namespace) -> Iterator[str]:
             print(f"round {number + 1} of {arguments.rounds}", file=sys.stderr)
             names = list(ways)
             for name in names if number % 2 == 0 else reversed(names):
-                times = ways[name](whole).cpu_seconds, ways[name](one).cpu_seconds
+                times = ways[name](whole).cpu_seconds, ways[name](single).cpu_seconds
                 results[name].append(times)
     rows = []
     for name, rounds in results.items():
@@ -415,53 +418,59 @@ def measure_speed(arguments: argparse.Namespace) -> Iterator[str]:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    found = argparse.ArgumentParser(
+    result = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    commands = found.add_subparsers(dest="command", required=True)
+    commands = result.add_subparsers(dest="command", required=True)
 
     def command(
         name: str, measure: Callable[[argparse.Namespace], Iterator[str]], run: bool
     ) -> argparse.ArgumentParser:
-        one = commands.add_parser(name, help=(measure.__doc__ or "").partition("\n")[0])
-        one.set_defaults(measure=measure)
-        one.add_argument("--run", type=Path, required=run, help="run folder")
-        return one
+        subparser = commands.add_parser(name, help=(measure.__doc__ or "").partition("\n")[0])
+        subparser.set_defaults(measure=measure)
+        subparser.add_argument("--run", type=Path, required=run, help="run folder")
+        return subparser
 
-    def with_pairs(one: argparse.ArgumentParser) -> None:
-        one.add_argument(
+    def with_pairs(subparser: argparse.ArgumentParser) -> None:
+        subparser.add_argument(
             "--pairs", nargs="+", type=Path, required=True, metavar="SRC TGT", help="files of text"
         )
 
-    def with_examples(one: argparse.ArgumentParser, help_: str) -> None:
-        one.add_argument("--examples", type=Path, metavar="FILE", help=help_)
+    def with_examples(subparser: argparse.ArgumentParser, help_: str) -> None:
+        subparser.add_argument("--examples", type=Path, metavar="FILE", help=help_)
 
-    one = command("planted", measure_planted, run=False)
-    with_pairs(one)
-    one.add_argument("--third", type=Path, metavar="FILE", help="text of a third language")
-    one.add_argument("--count", type=int, default=1000, help="faults of each kind")
-    one.add_argument("--languages", nargs=2, default=[], metavar="L", help="instead of identified")
-    one.add_argument("--untouched", action="store_true", help="plant nothing")
-    with_examples(
-        one, "file for the faults that are missed and the untouched pairs that are marked"
+    subparser = command("planted", measure_planted, run=False)
+    with_pairs(subparser)
+    subparser.add_argument("--third", type=Path, metavar="FILE", help="text of a third language")
+    subparser.add_argument("--count", type=int, default=1000, help="faults of each kind")
+    subparser.add_argument(
+        "--languages", nargs=2, default=[], metavar="L", help="instead of identified"
     )
-    one = command("forecast", measure_forecast, run=True)
-    with_pairs(one)
-    one.add_argument("--beam", type=int, default=4)
-    one.add_argument("--thorough", action="store_true", help="with samples and training pairs")
-    with_examples(one, "file for forecast, chrF, mean log-probability and texts of each line")
-    one = command("cost", measure_cost, run=True)
-    one.add_argument("--input", type=Path, required=True)
-    one.add_argument("--lines", type=int, default=1000)
-    one.add_argument("--beam", type=int, default=4)
-    one.add_argument("--rounds", type=int, default=5)
-    one.add_argument("--before", type=Path, help="sources of an older version, to compare with")
-    one = command("speed", measure_speed, run=False)
-    with_pairs(one)
-    one.add_argument("--sizes", nargs="+", type=int, default=[200_000, 1_000_000])
-    one.add_argument("--workers", type=int, default=2)
-    one.add_argument("--work", type=Path, help="folder for files")
-    return found
+    subparser.add_argument("--untouched", action="store_true", help="plant nothing")
+    with_examples(
+        subparser, "file for the faults that are missed and the untouched pairs that are marked"
+    )
+    subparser = command("forecast", measure_forecast, run=True)
+    with_pairs(subparser)
+    subparser.add_argument("--beam", type=int, default=4)
+    subparser.add_argument(
+        "--thorough", action="store_true", help="with samples and training pairs"
+    )
+    with_examples(subparser, "file for forecast, chrF, mean log-probability and texts of each line")
+    subparser = command("cost", measure_cost, run=True)
+    subparser.add_argument("--input", type=Path, required=True)
+    subparser.add_argument("--lines", type=int, default=1000)
+    subparser.add_argument("--beam", type=int, default=4)
+    subparser.add_argument("--rounds", type=int, default=5)
+    subparser.add_argument(
+        "--before", type=Path, help="sources of an older version, to compare with"
+    )
+    subparser = command("speed", measure_speed, run=False)
+    with_pairs(subparser)
+    subparser.add_argument("--sizes", nargs="+", type=int, default=[200_000, 1_000_000])
+    subparser.add_argument("--workers", type=int, default=2)
+    subparser.add_argument("--work", type=Path, help="folder for files")
+    return result
 
 
 def main() -> None:

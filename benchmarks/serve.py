@@ -88,15 +88,15 @@ class Served:
 
     def memory(self) -> tuple[float, float]:
         """MiB of the process and of its descendants: resident, and with shared pages divided."""
-        found = {"Rss": 0, "Pss": 0}
+        kilobytes = {"Rss": 0, "Pss": 0}
         for process in family(self.process.pid):
             # One may have ended.
             with contextlib.suppress(ProcessLookupError, FileNotFoundError):
                 for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
                     name, _, rest = line.partition(":")
-                    if name in found:
-                        found[name] += int(rest.split()[0])
-        return found["Rss"] / 1024, found["Pss"] / 1024
+                    if name in kilobytes:
+                        kilobytes[name] += int(rest.split()[0])
+        return kilobytes["Rss"] / 1024, kilobytes["Pss"] / 1024
 
     def client(self) -> Callable[[str], str]:
         """Translates texts over a connection that stays open."""
@@ -119,8 +119,8 @@ class Served:
                         raise
             if reply.status != 200:
                 raise OSError(f"{reply.status}: {content!r}")
-            found: str = json.loads(content)["translatedText"]
-            return found
+            translation: str = json.loads(content)["translatedText"]
+            return translation
 
         return translate
 
@@ -153,8 +153,8 @@ def by_command(
         return text.split("\n")[:-1], spent - before.children_user - before.children_system
 
     _, start = translate(["a"])
-    found, whole = translate(lines)
-    return found, without_start(start, whole)
+    texts, whole = translate(lines)
+    return texts, without_start(start, whole)
 
 
 def without_start(start: float, whole: float) -> float | None:
@@ -243,12 +243,12 @@ def percentile(values: Sequence[float], share: float) -> float:
 def paragraphs(lines: Sequence[str], count: int) -> list[list[str]]:
     """The lines of so many requests."""
     choose = random.Random(1)
-    found, at = [], 0
+    texts_of_requests, at = [], 0
     for _ in range(count):
         size = choose.choice(SIZES)
-        found.append([lines[(at + k) % len(lines)] for k in range(size)])
+        texts_of_requests.append([lines[(at + k) % len(lines)] for k in range(size)])
         at += size
-    return found
+    return texts_of_requests
 
 
 @dataclass
@@ -302,7 +302,7 @@ def against_the_command(
     cpu = server.cpu()
     answers = ask(server, texts, arguments.clients)
     of_server = server.cpu() - cpu
-    wrong = sum(one != other for one, other in zip(answers.texts, wanted, strict=True))
+    wrong = sum(answer != other for answer, other in zip(answers.texts, wanted, strict=True))
     print(f"{len(texts):,} requests with {len(flat):,} lines, {wrong} with another text")
     print(f"server: {1000 * of_server / len(flat):.3f} ms of processor time a line")
     if of_command is None:

@@ -56,18 +56,18 @@ def translator(arguments: argparse.Namespace) -> Callable[[str, str, str], str]:
     files = [arguments.model / name for name in ("source.spm", "target.spm")]
     if not files[0].is_file():
         files = [arguments.model / "sentencepiece.model"] * 2
-    src, tgt = (sentencepiece.SentencePieceProcessor(model_file=str(one)) for one in files)
+    src, tgt = (sentencepiece.SentencePieceProcessor(model_file=str(path)) for path in files)
 
     def translate(text: str, source: str, target: str) -> str:
         lines = [split(line, source) if line.strip() else [] for line in text.split("\n")]
-        sentences = [src.encode(one, out_type=str) for line in lines for one in line]
-        found = engine.translate_batch(
+        sentences = [src.encode(sentence, out_type=str) for line in lines for sentence in line]
+        results = engine.translate_batch(
             sentences,
             beam_size=arguments.beam_size,
             length_penalty=arguments.length_penalty,
             max_decoding_length=max(map(len, sentences), default=0) + 1 + arguments.extra_length,
         )
-        texts = iter([tgt.decode(one.hypotheses[0]) for one in found])
+        texts = iter([tgt.decode(result.hypotheses[0]) for result in results])
         return "\n".join(separator(target).join(next(texts) for _ in line) for line in lines)
 
     return translate

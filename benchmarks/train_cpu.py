@@ -585,14 +585,14 @@ def plan_batches(
 
 def read_batches(path: str) -> tuple[list[Batch], list[Batch]]:
     """The batches that `write_batches` wrote, of the training and of the validation set."""
-    found: dict[str, list[Batch]] = {"train": [], "valid": []}
+    sets: dict[str, list[Batch]] = {"train": [], "valid": []}
     with np.load(path) as arrays:
         for name in sorted(arrays.files):
             batch, _, part = name.rpartition(" ")
             if part == "src":
                 parts = (arrays[f"{batch} {other}"] for other in ("src", "tgt", "indices"))
-                found[batch.split()[0]].append(Batch.of(*parts))
-    return found["train"], found["valid"]
+                sets[batch.split()[0]].append(Batch.of(*parts))
+    return sets["train"], sets["valid"]
 
 
 # ---------------------------------------------------------------------------------------------
@@ -619,8 +619,8 @@ def table(race: Race, losses: dict[str, list[dict[str, Any]]]) -> str:
             race.ratio(name, ours="mtkit-fp32"),
             spread(row.speeds(), ",.0f"),
             row.peak,
-            spread([statistics.fmean(one["curve"]) for one in losses[name]], ".3f"),
-            spread([one["valid"] for one in losses[name]], ".3f"),
+            spread([statistics.fmean(round_["curve"]) for round_ in losses[name]], ".3f"),
+            spread([round_["valid"] for round_ in losses[name]], ".3f"),
         ]
         for name, row in race.rows.items()
     ]

@@ -184,8 +184,8 @@ def mtkit(setting: Setting) -> Engine:
             stop="exact" if config.stop == "exact" else "likely",
         )
         sources = [[*ids, EOS] for ids in sentences]
-        found = model.translate(sources, settings, beam_size=setting.beam)
-        return [list(hypotheses[0].tokens) for hypotheses in found]
+        results = model.translate(sources, settings, beam_size=setting.beam)
+        return [list(hypotheses[0].tokens) for hypotheses in results]
 
     penalty = f"length penalty {config.length_penalty_form} {config.length_penalty:g}"
     return Engine(translate, f"kernels {kernels(precision)}, {penalty}")
@@ -233,10 +233,10 @@ def mtkit_torch(setting: Setting) -> Engine:
         )
         cache = decoder.start(padded(sentences), setting.beam)
         if setting.beam == 1:
-            found = greedy_search(decoder.step, cache, settings)
+            results = greedy_search(decoder.step, cache, settings)
         else:
-            found = beam_search(decoder.step, cache, settings, beam_size=setting.beam)
-        return [list(hypotheses[0].tokens) for hypotheses in found]
+            results = beam_search(decoder.step, cache, settings, beam_size=setting.beam)
+        return [list(hypotheses[0].tokens) for hypotheses in results]
 
     penalty = f"length penalty {config.length_penalty_form} {config.length_penalty:g}"
     return Engine(translate, f"matrices by {route}, {penalty}")
@@ -262,7 +262,7 @@ def ctranslate2(setting: Setting) -> Engine:
     ids = {piece: number for number, piece in enumerate(pieces)}
 
     def translate(sentences: list[Ids], limit: int) -> list[Ids]:
-        found = engine.translate_batch(
+        results = engine.translate_batch(
             [[pieces[number] for number in sentence] for sentence in sentences],
             beam_size=setting.beam,
             max_decoding_length=limit,
@@ -270,7 +270,7 @@ def ctranslate2(setting: Setting) -> Engine:
             min_decoding_length=setting.length or 0,
             max_batch_size=0,
         )
-        return [[ids[piece] for piece in one.hypotheses[0]] for one in found]
+        return [[ids[piece] for piece in result.hypotheses[0]] for result in results]
 
     return Engine(translate, f"compute type {engine.compute_type}, length penalty 1")
 
@@ -285,7 +285,7 @@ def marian(setting: Setting) -> Engine:
     @torch.inference_mode()
     def translate(sentences: list[Ids], limit: int) -> list[Ids]:
         src = padded(sentences)
-        found = model.generate(
+        results = model.generate(
             input_ids=src,
             attention_mask=(src != PAD).long(),
             num_beams=setting.beam,
@@ -295,7 +295,7 @@ def marian(setting: Setting) -> Engine:
             max_length=None,
             length_penalty=1.0,
         )
-        return [until_eos(row) for row in found[:, 1:].tolist()]
+        return [until_eos(row) for row in results[:, 1:].tolist()]
 
     return Engine(translate, "generate, length penalty 1")
 
@@ -330,8 +330,8 @@ def fairseq(setting: Setting) -> Engine:
         src = padded(sentences)
         generator.max_len_b = limit - 1
         sample = {"net_input": {"src_tokens": src, "src_lengths": (src != PAD).sum(1)}}
-        found = generator.generate([model], sample, bos_token=BOS)
-        return [hypotheses[0]["tokens"].tolist() for hypotheses in found]
+        results = generator.generate([model], sample, bos_token=BOS)
+        return [hypotheses[0]["tokens"].tolist() for hypotheses in results]
 
     generator = SequenceGenerator(
         [model], model.decoder.dictionary, beam_size=setting.beam, min_len=length - 1
@@ -398,11 +398,11 @@ class Worker:
         sentences = [self.sentences[row] for row in batch]
         length = self.setting.length
         limit = length or max(map(len, sentences)) + 1 + EXTRA_LENGTH
-        found = self.engine.translate(sentences, limit)
-        if length is not None and {len(ids) for ids in found} != {length}:
-            lengths = sorted({len(ids) for ids in found})
+        results = self.engine.translate(sentences, limit)
+        if length is not None and {len(ids) for ids in results} != {length}:
+            lengths = sorted({len(ids) for ids in results})
             raise ValueError(f"outputs are to have {length} tokens, and have {lengths}")
-        for row, ids in zip(batch, found, strict=True):
+        for row, ids in zip(batch, results, strict=True):
             self.outputs[row] = ids
 
 
