@@ -50,6 +50,42 @@ def test_text_that_was_read_as_another_encoding_is_damaged(language, text, encod
     assert "damage" in kinds(misread(text, encoding), "That is so.", src_lang=language)
 
 
+OTHER_ENCODINGS = ["mac_roman", "cp1250", "cp1251", "cp1253", "cp1257", "cp437", "cp850", "koi8_r"]
+
+
+@pytest.mark.parametrize("encoding", [*OTHER_ENCODINGS, "gbk", "shift_jis"])
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("de", "Können Sie mir sagen, wie man die Tür öffnet?"),
+        ("fr", "Je demande que ce délai soit prolongé."),
+        ("pl", "Wczoraj poszła do lekarza, żeby zrobić badania."),
+        ("es", "¿Dónde está la estación?"),
+    ],
+)
+def test_text_that_was_read_as_a_rarer_encoding_is_damaged(language, text, encoding):
+    assert "damage" not in kinds("This is so.", text, tgt_lang=language)
+    read = text.encode().decode(encoding, "replace")
+    assert "damage" in kinds("This is so.", read, tgt_lang=language)
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("fr", "L’État d’être à l’époque"),
+        ("ru", "Где её дом? В корпусе «В»."),
+        ("uk", "Ні, тієї дії нема."),
+        ("tr", "Başlangıç tarihi"),
+        ("zh-Hans", "URL为站点"),
+        ("da", "“Æble” og ‘Ærø’"),
+        ("sq", "Kjo s’është e mirë."),
+        ("cs", "ČŠFD a Šťastný Žižka"),
+    ],
+)
+def test_right_text_is_not_taken_for_a_rarer_encoding(language, text):
+    assert "damage" not in kinds("This is so.", text, tgt_lang=language)
+
+
 CYRILLIC = [
     ("ru", "Привет, мир!"),
     ("ru", "Да"),

@@ -6,6 +6,7 @@ import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -31,6 +32,14 @@ _SMALL = "".join(letter for letter in _AS_CYRILLIC if not letter.isupper())
 _BROKEN = re.compile(
     f"\ufffd|вЂ[{_AS_CYRILLIC}]|(?:[РС][{_AS_CYRILLIC}]){{3}}|(?:[РС][{_SMALL}]){{2}}"
 )
+# Other encodings as which UTF-8 is read, by what they make of the first byte of a letter.
+_ENCODINGS = defaultdict(list)
+for _encoding in ("mac_roman", "cp1250", "cp1251", "cp1253", "cp1257", "cp437", "cp850", "koi8_r"):
+    for _sign in bytes(range(0xC2, 0xF5)).decode(_encoding, "ignore"):
+        _ENCODINGS[_sign].append(_encoding)
+# These make one sign of the two bytes of a letter.
+_EAST_ASIAN = ("gbk", "shift_jis")
+_RUN = re.compile(r"[^\x00-\x7f](?:[^\x00-\x7f]+|(?<=[\u3400-\u9fff]))")
 # Windows-1250 and 1254 read as Windows-1252: letters that the words of a language do not have. And
 # letters, a sign of money or a line break that became other signs.
 _NOT_OF = {
@@ -118,12 +127,33 @@ def misread(text: str, language: str) -> re.Match[str] | None:
     for match in _MISREAD.finditer(text):
         # The bytes 81, 8D, 8F, 90 and 9D are control characters in both.
         data = (sign.encode("latin-1" if sign <= "\xff" else "cp1252") for sign in match[0])
-        meant = b"".join(data).decode(errors="ignore")
-        # Not letters of phonetic alphabets, such as that of "É»".
-        letter = script_share(meant, language) if meant > "\u0300" else None
-        if _ANYWHERE.match(meant) or (letter and letter[1]):
+        if _is_meant(b"".join(data).decode(errors="ignore"), language):
             return match
-    return _BROKEN.search(text)
+    runs = (run for run in _RUN.finditer(text) if _is_misread(text, run, language))
+    return next(runs, None) or _BROKEN.search(text)
+
+
+def _is_misread(text: str, run: re.Match[str], language: str) -> bool:
+    """Whether signs that are not ASCII are UTF-8 in another encoding than Windows-1252."""
+    before, behind = text[: run.start()][-1:], text[run.end() :][:1]
+    is_in_word = (before + behind).isascii() and (before.isalpha() or behind.isalpha())
+    for encoding in (*_ENCODINGS.get(run[0][0], ()), *_EAST_ASIAN * is_in_word):
+        with suppress(UnicodeError):
+            if not _is_meant(run[0].encode(encoding).decode(), language):
+                continue
+            own = script_share(run[0], language)
+            # Two letters of its language are right, as in "её", but not "ĂĽ" in "fĂĽr".
+            if not run[0].isalpha() or own is None or own[1] < 1:
+                return True
+            word = "".join(filter(str.isalpha, before + run[0] + behind))
+            return word not in (word.lower(), word.upper(), word.capitalize())
+    return False
+
+
+def _is_meant(text: str, language: str) -> bool:
+    """Whether a text of a language may have these characters: not those of phonetic alphabets."""
+    letters = script_share("".join(sign for sign in text if sign > "\u0300"), language)
+    return all(map(_ANYWHERE.match, text)) or (letters is not None and letters[1] == 1)
 
 
 def lost_sign(source: str, text: str) -> re.Match[str] | None:
